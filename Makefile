@@ -1,0 +1,63 @@
+# Every target works alone on a fresh clone with Python 3.11+ and the package registries.
+# `make` or `make help` lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := kraftpy tests bench
+CODE := $(shell git ls-files -co --exclude-standard '*.py' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help up setup test lint types layers unit format bench clean
+
+help:  ## list what can be made
+	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | awk -F: '{printf "  make %-10s %s\n", $$1, $$2}'
+
+# Two stamps: what a node needs, and what the tests need on top of it.
+$(VENV)/.node: pyproject.toml constraints.txt
+	@echo "make: installing what a node needs into $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit("kraftpy needs Python 3.11 or newer; run: make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@$(BIN)/python -m compileall -q kraftpy
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.node pyproject.toml constraints.txt
+	@echo "make: installing what the tests need into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+up: $(VENV)/.node  ## launch a node in the foreground, ready for any Kafka client (the 3-node quorum comes with the broker)
+	@$(BIN)/kraftpy node
+
+setup: $(VENV)/.test  ## install everything that tests and checks need into .venv
+
+test: lint types layers unit  ## everything that .ci/run checks: lint, types, layers, tests
+
+lint: $(VENV)/.test  ## ruff: style, trio's ASYNC rules, no way around kraftpy/world
+	@echo "make: lint"
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check $(SOURCES)
+
+types: $(VENV)/.test  ## mypy --strict on kraftpy
+	@echo "make: types"
+	@$(BIN)/mypy
+
+layers: $(VENV)/.test  ## import-linter: imports point down the rooms of the design
+	@echo "make: layers"
+	@$(BIN)/lint-imports --no-logo
+
+unit: $(VENV)/.test  ## the whole test suite, in parallel; ends with the ten slowest tests
+	@echo "make: tests"
+	@$(BIN)/python -m pytest -n auto --dist worksteal -q
+
+format: $(VENV)/.test  ## rewrite the sources in the house style
+	@$(BIN)/ruff check --fix --quiet $(SOURCES); $(BIN)/ruff format $(SOURCES)
+
+bench: $(VENV)/.test  ## measure, and print ratios to the peers in the same run
+	@echo "make: benchmarks"
+	@$(BIN)/python -m bench
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,94 @@
+"""What the network asks of the layer above: one synchronous call for each frame.
+
+The network knows frames, not their meaning. For each frame it opens an Answer, in the order of
+arrival, and calls `Service.serve(channel, frame, answer)`. The service finishes the answer at once
+or keeps it and finishes it later, from any task: with bytes (`send`), with nothing to be written
+(`nothing`, Produce with acks=0), or by closing the connection (`disconnect`). Exactly one of the
+three, exactly once. Finished answers leave in the order of their requests, whatever order they were
+finished in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from kraftpy.world import Buffer, FileSlice
+
+__all__ = ["Answer", "BadRequest", "Channel", "Part", "Service"]
+
+Part: TypeAlias = Buffer | FileSlice
+
+
+class Channel(Protocol):
+    """One connection, as a service sees it."""
+
+    @property
+    def connection_id(self) -> str:
+        """`localHost:localPort-remoteHost:remotePort-index`."""
+        ...
+
+    @property
+    def listener_name(self) -> str: ...
+
+    @property
+    def security_protocol(self) -> str: ...
+
+    @property
+    def client_host(self) -> str: ...
+
+    @property
+    def principal(self) -> str:
+        """`User:ANONYMOUS` on a connection without authentication."""
+        ...
+
+    client_software_name: str
+    client_software_version: str
+
+
+class Answer(Protocol):
+    """The place of one request's answer in its connection's order."""
+
+    def send(self, parts: Sequence[Part], on_sent: Callable[[], None] | None = None) -> None:
+        """Answer with these bytes, the size prefix included.
+
+        `on_sent` runs once when the last byte was handed to the system, and never if the peer went
+        first.
+        """
+        ...
+
+    def nothing(self) -> None:
+        """The request is done and has no answer."""
+        ...
+
+    def disconnect(self) -> None:
+        """No answer can be given: close the connection without writing."""
+        ...
+
+    def throttle(self, milliseconds: int) -> None:
+        """Read no further from this connection for that long.
+
+        To be called before the answer is finished.
+        """
+        ...
+
+
+class Service(Protocol):
+    """The meaning of frames, on one listener."""
+
+    def may_run_ahead(self, frame: memoryview) -> bool:
+        """May this frame be served while earlier answers are pending? (design, decision 5)"""
+        ...
+
+    def serve(self, channel: Channel, frame: memoryview, answer: Answer) -> None:
+        """Serve one frame (without its size prefix). `frame` is valid until this call returns.
+
+        Raises BadRequest when the frame is not a request; the network then closes the connection.
+        """
+        ...
+
+
+class BadRequest(Exception):  # noqa: N818 (it names what came)
+    """The frame can't be served and can't be answered: its connection is to be closed, with one
+    log line.
+    """
