@@ -1,0 +1,39 @@
+"""What holds for the whole suite: hypothesis profiles, and skips that CI does not accept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The default profile gives the same examples in every run, so that a red test stays red. The long
+# one explores: KRAFTPY_HYPOTHESIS=long make unit.
+settings.register_profile(
+    "fixed",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile("long", deadline=None, max_examples=2_000, print_blob=True)
+settings.load_profile(os.environ.get("KRAFTPY_HYPOTHESIS", "fixed"))
+
+# A skip with this prefix names something that no clone contains; it is fine anywhere.
+OUTSIDE_THE_CLONE = "not part of a clone:"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With CI=true a skip is a failure: CI's machines have every component."""
+    report = yield
+    if report.skipped and os.environ.get("CI") == "true" and not hasattr(report, "wasxfail"):
+        reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        if OUTSIDE_THE_CLONE not in reason:
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid} was skipped, which CI does not accept: {reason}"
+    return report
