@@ -10,7 +10,7 @@ SOURCES := kraftpy tests bench
 .PHONY: help up setup test lint types layers unit format bench sim exam crash jepsen spark clean
 
 help:  ## list what can be made
-	@grep -hE '^[a-z][a-z -]*:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | awk -F: '{printf "  make %-28s %s\n", $$1, $$2}'
+	@sed -nE 's/^([a-z][a-z -]*):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 36
 
 # Two stamps: what a node needs, and what the tests need on top of it.
 $(VENV)/.node: pyproject.toml constraints.txt
