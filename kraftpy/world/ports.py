@@ -22,9 +22,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-import trio
+if TYPE_CHECKING:
+    # Importing trio takes a tenth of a second, which commands without a loop need not pay.
+    import trio
 
 __all__ = [
     "Address",
