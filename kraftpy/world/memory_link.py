@@ -1,0 +1,165 @@
+"""What lies between two simulated hosts: links with their weather, and the timetable of arrivals.
+
+A Link is one direction of one pair of hosts. Its profile says how long bytes take and in what
+pieces they arrive; its state says whether they pass at all. All draws come from the link's own
+random stream, so that traffic on one link never changes the weather on another.
+
+The Timetable is a heap of (time, sequence, action) served by a single task. Equal times are served
+in the order in which they were entered, never by the address of an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import inf
+from random import Random
+
+import trio
+
+from kraftpy.world.invariants import assert_always
+
+__all__ = ["Link", "LinkProfile", "Path", "Timetable"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkProfile:
+    """The character of one direction of a link. The default is a quick local network.
+
+    Latency is `latency_min_seconds` plus an exponential part of mean `latency_mean_seconds`, times
+    `tail_factor` for the unlucky share `tail_probability`. Pieces have a size between
+    `chunk_min_bytes` and `chunk_max_bytes`, small ones as likely as large ones (logarithmically),
+    so that partial reads are common. `reset_probability` is for each piece that arrives,
+    `refuse_probability` for each connect. A connection that can't get its bytes acknowledged for
+    `stall_timeout_seconds` breaks on the sender's side.
+    """
+
+    latency_min_seconds: float = 0.0001
+    latency_mean_seconds: float = 0.0002
+    tail_probability: float = 0.0
+    tail_factor: float = 50.0
+    bandwidth_bytes_per_second: float = inf
+    chunk_min_bytes: int = 1
+    chunk_max_bytes: int = 65_536
+    reset_probability: float = 0.0
+    refuse_probability: float = 0.0
+    connect_delay_seconds: float = 0.0
+    connect_timeout_seconds: float = 127.0
+    stall_timeout_seconds: float = 120.0
+    retransmit_max_seconds: float = 2.0
+    send_buffer_bytes: int = 131_072
+    receive_buffer_bytes: int = 131_072
+
+
+class Link:
+    """One direction between two hosts."""
+
+    __slots__ = (
+        "_blocked",
+        "_busy_until",
+        "_random",
+        "_size_ratio",
+        "clogged_until",
+        "cut",
+        "profile",
+    )
+
+    def __init__(self, profile: LinkProfile, random: Random) -> None:
+        self._random = random
+        self._blocked: list[tuple[float, Callable[[float], None]]] = []
+        self._busy_until = 0.0
+        self.cut = False
+        self.clogged_until = 0.0
+        self.set_profile(profile)
+
+    def set_profile(self, profile: LinkProfile) -> None:
+        smallest, largest = profile.chunk_min_bytes, profile.chunk_max_bytes
+        assert_always(1 <= smallest <= largest, "chunk-sizes-out-of-order", profile=profile)
+        self.profile = profile
+        self._size_ratio = largest / smallest
+
+    def latency_seconds(self) -> float:
+        profile = self.profile
+        latency = profile.latency_min_seconds
+        if profile.latency_mean_seconds > 0:
+            latency += self._random.expovariate(1 / profile.latency_mean_seconds)
+        if profile.tail_probability > 0 and self._random.random() < profile.tail_probability:
+            latency *= profile.tail_factor
+        return latency
+
+    def arrival_time(self, size_bytes: int) -> float:
+        """When bytes that are sent now reach the other end, behind those that queue already."""
+        start = max(trio.current_time(), self._busy_until)
+        self._busy_until = start + size_bytes / self.profile.bandwidth_bytes_per_second
+        return self._busy_until + self.latency_seconds()
+
+    def chunk_size(self) -> int:
+        return int(self.profile.chunk_min_bytes * self._size_ratio ** self._random.random())
+
+    def happens(self, probability: float) -> bool:
+        return probability > 0 and self._random.random() < probability
+
+    def block(self, retry: Callable[[float], None]) -> None:
+        """Call `retry` when the link lets pass again, with the seconds to wait still."""
+        self._blocked.append((trio.current_time(), retry))
+
+    def heal(self) -> None:
+        """Let everything pass again, each stream at its own next attempt to retransmit.
+
+        TCP doubles the time between attempts, so the wait is drawn up to the time already stalled.
+        """
+        self.cut = False
+        self.clogged_until = 0.0
+        self.release()
+
+    def release(self) -> None:
+        """Have whatever is blocked try again."""
+        blocked, self._blocked = self._blocked, []
+        now = trio.current_time()
+        for since, retry in blocked:
+            longest = min(now - since, self.profile.retransmit_max_seconds)
+            retry(self._random.uniform(0, longest))
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Both directions between two hosts, as one of them sees them."""
+
+    out: Link
+    back: Link
+
+    def reversed(self) -> Path:
+        return Path(self.back, self.out)
+
+
+class Timetable:
+    """Actions at times. `run` must be running in some nursery, exactly once."""
+
+    __slots__ = ("_entries", "_scope", "_sequence", "running")
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._scope = trio.CancelScope()
+        self.running = False
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        heappush(self._entries, (time, self._sequence, action))
+        self._sequence += 1
+        self._scope.deadline = min(time, self._scope.deadline)
+
+    async def run(self) -> None:
+        assert_always(not self.running, "timetable-runs-twice")
+        self.running = True
+        try:
+            while True:
+                entries = self._entries
+                now = trio.current_time()
+                while entries and entries[0][0] <= now:
+                    heappop(entries)[2]()
+                self._scope = trio.CancelScope(deadline=entries[0][0] if entries else inf)
+                with self._scope:
+                    await trio.sleep_forever()
+        finally:
+            self.running = False
