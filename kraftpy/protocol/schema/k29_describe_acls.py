@@ -1,0 +1,50 @@
+"""DescribeAcls: list ACLs."""
+
+from __future__ import annotations
+
+from kraftpy.protocol.tables import (
+    ALL,
+    Request,
+    Response,
+    Struct,
+    array,
+    int8,
+    int16,
+    int32,
+    string,
+)
+
+
+class DescribeAclsRequest(Request, key=29, versions="1-3", flexible="2+"):
+    """Ask for the ACLs that match a filter."""
+
+    resource_type_filter: int = int8()
+    resource_name_filter: str | None = string(nullable=ALL)
+    pattern_type_filter: int = int8(default=3)
+    principal_filter: str | None = string(nullable=ALL)
+    host_filter: str | None = string(nullable=ALL)
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class AclDescription(Struct):
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class DescribeAclsResource(Struct):
+    resource_type: int = int8()
+    resource_name: str = string()
+    pattern_type: int = int8(default=3)
+    acls: list[AclDescription] = array(AclDescription)
+
+
+class DescribeAclsResponse(Response, key=29, versions="1-3", flexible="2+"):
+    """The ACLs, grouped by resource."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=ALL)
+    resources: list[DescribeAclsResource] = array(DescribeAclsResource)
