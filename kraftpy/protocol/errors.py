@@ -22,7 +22,7 @@ class ErrorCode(IntEnum):
     retriable: bool
     refreshes_metadata: bool
 
-    def __new__(cls, code: int, message: str, advice: int = 0) -> ErrorCode:
+    def __new__(cls, code: int, message: str = "", advice: int = 0) -> ErrorCode:
         error = int.__new__(cls, code)
         error._value_ = code
         error.message = message
