@@ -1,0 +1,174 @@
+"""What a handler is, what it is given, and how it answers.
+
+Each API is one class in one file, numbered by its key: `k03_metadata.MetadataHandler`. A handler is
+synchronous. It returns its answer, or returns None and answers later through the context, from
+whatever task completes the work. The context takes exactly one answer; whoever gives it is never
+disturbed by what becomes of it: an answer that can't be encoded turns into the API's error answer,
+and one for a peer that has left is dropped by the network.
+
+A request refers to the bytes of its frame, which belong to the network again when `handle` returns.
+A handler that answers later copies what it still needs of bytes and record fields.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from kraftpy.net.service import Answer, Channel
+from kraftpy.observe.request_metrics import ApiMetrics
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.frames import encode_response
+from kraftpy.protocol.registry import API
+from kraftpy.protocol.tables import Request, Response
+from kraftpy.world import Clock, assert_always
+
+__all__ = ["ApiError", "Handler", "RequestContext"]
+
+log = logging.getLogger(__name__)
+
+
+class ApiError(Exception):
+    """Raised by a handler to answer the whole request with one error code."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(code.name if message is None else f"{code.name}: {message}")
+        self.code = code
+        self.message = code.message if message is None else message
+
+
+class Handler:
+    """One API. Subclasses set `api_key` and implement `handle`."""
+
+    api_key: ClassVar[int]
+
+    def handle(self, request: Any, context: RequestContext) -> Response | None:
+        """Answer `request`, or return None and answer through `context` later."""
+        raise NotImplementedError
+
+    def error_answer(
+        self, request: Any, context: RequestContext, code: ErrorCode, message: str | None
+    ) -> Response | None:
+        """The answer that reports a failure of the whole request; None when there is none.
+
+        This one is for answers with an error code of their own. Where errors are reported for each
+        item instead, the handler builds them from the request.
+        """
+        answer: Any = API[self.api_key].response_class()
+        answer.error_code = code
+        if hasattr(answer, "error_message"):
+            answer.error_message = message
+        return answer  # type: ignore[no-any-return]
+
+    def error_codes(self, response: Any) -> Iterable[int]:
+        """The codes in an answer, for the metric that counts them; successes count too."""
+        return (response.error_code,)
+
+
+class RequestContext:
+    """One request: who sent it and how, and the place of its answer."""
+
+    __slots__ = (
+        "_answer",
+        "_clock",
+        "_handler",
+        "_is_answered",
+        "_metrics",
+        "_request",
+        "api_version",
+        "channel",
+        "client_id",
+        "correlation_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        handler: Handler,
+        request: Request,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        channel: Channel,
+        answer: Answer,
+        metrics: ApiMetrics,
+        clock: Clock,
+    ) -> None:
+        self._handler = handler
+        self._metrics = metrics
+        self._clock = clock
+        self._request = request
+        self._answer = answer
+        self._is_answered = False
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.channel = channel
+
+    @property
+    def api_key(self) -> int:
+        return self._handler.api_key
+
+    @property
+    def is_answered(self) -> bool:
+        return self._is_answered
+
+    def respond(self, response: Response) -> None:
+        """Answer with `response`."""
+        self._begin_answer()
+        try:
+            self._send(response)
+        except Exception:
+            log.exception("answer can't be encoded %s", self.describe())
+            self._send_error(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+
+    def respond_error(self, code: ErrorCode, message: str | None = None) -> None:
+        """Answer with the API's own error answer; close the connection where it has none."""
+        self._begin_answer()
+        self._send_error(code, message)
+
+    def respond_nothing(self) -> None:
+        """The request is done and gets no answer (Produce with acks=0)."""
+        self._begin_answer()
+        self._answer.nothing()
+
+    def disconnect(self) -> None:
+        """Close the connection instead of answering."""
+        self._begin_answer()
+        self._answer.disconnect()
+
+    def throttle(self, milliseconds: int) -> None:
+        """Read no further from this connection for that long; to be called before answering."""
+        self._answer.throttle(milliseconds)
+
+    def describe(self) -> str:
+        """Names and values for a log line."""
+        channel = self.channel
+        return (
+            f"api={API[self.api_key].name} api_version={self.api_version}"
+            f" correlation_id={self.correlation_id} client_id={self.client_id!r}"
+            f" connection_id={channel.connection_id} listener={channel.listener_name}"
+            f" principal={channel.principal}"
+        )
+
+    def _begin_answer(self) -> None:
+        assert_always(not self._is_answered, "request-answered-twice", request=self.describe)
+        self._is_answered = True
+
+    def _send(self, response: Response) -> None:
+        parts = encode_response(response, self.api_version, self.correlation_id)
+        now = self._clock.monotonic()
+        for code in self._handler.error_codes(response):
+            self._metrics.mark_error(ErrorCode(code).name, now)
+        self._answer.send(parts)
+
+    def _send_error(self, code: ErrorCode, message: str | None) -> None:
+        try:
+            response = self._handler.error_answer(self._request, self, code, message)
+            if response is not None:
+                self._send(response)
+                return
+        except Exception:
+            log.exception("error answer can't be made %s", self.describe())
+        self._answer.disconnect()
