@@ -1,7 +1,7 @@
-"""The network layer: round trips with 1 and 16 requests in flight, and what an idle connection costs.
+"""The network layer: round trips with 1 and 16 requests in flight, and idle connections.
 
 The request is ApiVersions v3, which both servers answer without touching a disk. The client is one
-blocking socket that keeps its window full; it is the same for both, and its cost is in both figures.
+blocking socket that keeps its window full; it is the same for both, its cost is in both figures.
 """
 
 from __future__ import annotations
