@@ -1,0 +1,175 @@
+"""The values that producer state is made of, and its snapshot file.
+
+A snapshot, `<offset>.snapshot`, holds the state of all producers up to its offset: int16 version 1,
+uint32 CRC-32C of all that follows, int32 count, and 46 bytes for each producer. Of the remembered
+batches it keeps the last one only; that is Kafka's format, so right after a restart only the last
+batch is recognised when it is repeated.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from kraftpy.log.errors import CorruptSnapshotError
+
+__all__ = [
+    "NO_EPOCH",
+    "NO_OFFSET",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "RETAINED_BATCHES",
+    "SEQUENCE_MAX",
+    "AppendOrigin",
+    "BatchMetadata",
+    "CompletedTransaction",
+    "OpenTransaction",
+    "ProducerEntry",
+    "decode_snapshot",
+    "decrement_sequence",
+    "encode_snapshot",
+    "increment_sequence",
+]
+
+NO_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_OFFSET: Final = -1
+NO_TIMESTAMP: Final = -1
+SEQUENCE_MAX: Final = 2**31 - 1
+# As many as a client may have in flight.
+RETAINED_BATCHES: Final = 5
+
+_SNAPSHOT_VERSION = 1
+_HEADER = struct.Struct(">hIi")
+_CHECKED_FROM = 6
+# Producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first
+# offset of the open transaction.
+_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """Sequences run from 0 to Int.MAX and begin again at 0."""
+    return (sequence + increment) & SEQUENCE_MAX
+
+
+def decrement_sequence(sequence: int, decrement: int) -> int:
+    return (sequence - decrement) & SEQUENCE_MAX
+
+
+class AppendOrigin(IntEnum):
+    """Where an append comes from, and thereby what is checked."""
+
+    CLIENT = 0
+    COORDINATOR = 1
+    REPLICATION = 2
+
+
+class BatchMetadata(NamedTuple):
+    """One remembered batch."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        return decrement_sequence(self.last_sequence, self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry(NamedTuple):
+    """The state of one producer. Replaced on every change, so that a reference is a snapshot."""
+
+    producer_id: int
+    epoch: int = NO_EPOCH
+    coordinator_epoch: int = -1
+    last_timestamp_ms: int = NO_TIMESTAMP
+    # NO_OFFSET: no transaction is open.
+    transaction_first_offset: int = NO_OFFSET
+    # Oldest first, at most RETAINED_BATCHES, all of this epoch.
+    batches: tuple[BatchMetadata, ...] = ()
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int:
+        """Of its last batch; NO_OFFSET when only markers are known."""
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that began at `first_offset`.
+
+    Where in which segment that is, is known unless the state was reloaded (-1); it saves a reader
+    the index lookup for the last stable offset.
+    """
+
+    producer_id: int
+    first_offset: int
+    segment_base_offset: int = NO_OFFSET
+    position: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedTransaction:
+    """A transaction with data here, ended by the marker at `last_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    """The content of a snapshot file."""
+    packed = [
+        _ENTRY.pack(
+            entry.producer_id,
+            entry.epoch,
+            entry.last_sequence,
+            entry.last_data_offset,
+            entry.batches[-1].offset_delta if entry.batches else 0,
+            entry.last_timestamp_ms,
+            entry.coordinator_epoch,
+            entry.transaction_first_offset,
+        )
+        for entry in entries
+    ]
+    checked = struct.pack(">i", len(packed)) + b"".join(packed)
+    return struct.pack(">hI", _SNAPSHOT_VERSION, crc32c(checked)) + checked
+
+
+def decode_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
+    """The producers in a snapshot file; `path` is for the error."""
+    if len(data) < _HEADER.size:
+        raise CorruptSnapshotError(f"{path}: {len(data)} bytes are no snapshot")
+    version, checksum, count = _HEADER.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptSnapshotError(f"{path}: version {version} is not {_SNAPSHOT_VERSION}")
+    if crc32c(memoryview(data)[_CHECKED_FROM:]) != checksum:
+        raise CorruptSnapshotError(f"{path}: wrong checksum")
+    if len(data) != _HEADER.size + count * _ENTRY.size:
+        raise CorruptSnapshotError(f"{path}: {len(data)} bytes do not hold {count} producers")
+    entries = []
+    for fields in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :]):
+        (producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms) = fields[:6]
+        batches: tuple[BatchMetadata, ...] = ()
+        if last_offset >= 0:
+            batches = (BatchMetadata(last_sequence, last_offset, delta, timestamp_ms),)
+        open_offset = max(fields[7], NO_OFFSET)
+        entries.append(
+            ProducerEntry(producer_id, epoch, fields[6], timestamp_ms, open_offset, batches)
+        )
+    return entries
