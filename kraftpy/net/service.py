@@ -4,8 +4,9 @@ The network knows frames, not their meaning. For each frame it opens an Answer, 
 arrival, and calls `Service.serve(channel, frame, answer)`. The service finishes the answer at once
 or keeps it and finishes it later, from any task: with bytes (`send`), with nothing to be written
 (`nothing`, Produce with acks=0), or by closing the connection (`disconnect`). Exactly one of the
-three, exactly once. Finished answers leave in the order of their requests, whatever order they were
-finished in.
+three, exactly once; a second one is an InternalInvariant. Finished answers leave in the order of
+their requests, whatever order they were finished in. Finishing never raises because of the peer:
+an answer to a connection that is gone is dropped.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
+from kraftpy.observe.request_metrics import RequestRecorder
 from kraftpy.world import Buffer, FileSlice
 
 __all__ = ["Answer", "BadRequest", "Channel", "Part", "Service"]
@@ -49,6 +51,13 @@ class Channel(Protocol):
 class Answer(Protocol):
     """The place of one request's answer in its connection's order."""
 
+    def measure(self, recorder: RequestRecorder) -> None:
+        """Have this request's times recorded there, once, whatever becomes of it.
+
+        To be called while the request is served, before the answer is finished.
+        """
+        ...
+
     def send(self, parts: Sequence[Part], on_sent: Callable[[], None] | None = None) -> None:
         """Answer with these bytes, the size prefix included.
 
@@ -62,13 +71,16 @@ class Answer(Protocol):
         ...
 
     def disconnect(self) -> None:
-        """No answer can be given: close the connection without writing."""
+        """No answer can be given: close the connection without writing.
+
+        Answers to earlier requests leave before; later requests are not served.
+        """
         ...
 
     def throttle(self, milliseconds: int) -> None:
-        """Read no further from this connection for that long.
+        """Serve no further frame of this connection for that long.
 
-        To be called before the answer is finished.
+        To be called before the answer is finished; the time runs from its finishing.
         """
         ...
 
@@ -77,7 +89,11 @@ class Service(Protocol):
     """The meaning of frames, on one listener."""
 
     def may_run_ahead(self, frame: memoryview) -> bool:
-        """May this frame be served while earlier answers are pending? (design, decision 5)"""
+        """May this frame be served while earlier answers are pending? (design, decision 5)
+
+        It may if this is said of every earlier one that is pending, too. Not asked on controller
+        and dedicated inter-broker listeners, where everything runs ahead.
+        """
         ...
 
     def serve(self, channel: Channel, frame: memoryview, answer: Answer) -> None:

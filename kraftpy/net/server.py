@@ -1,0 +1,334 @@
+"""The server of a node: its listeners, the connections they accepted, and the limits on them.
+
+The life of a server:
+
+1. `bind`: every port is bound, connections queue in the backlog and nothing is served.
+2. `run`, as a task: lives until `stop`, or until cancelled; every other task is below it.
+3. `enable`: the listeners are served, the controllers' first, then the brokers', then the others.
+4. `stop`: no connection is accepted any more and ports are free; answers in flight leave, within a
+   time of grace; everything is closed, and `run` returns.
+
+Connections stand in the order of their last activity, the oldest first. By that order the sweeper
+closes those that are idle for too long, and by it those go that are too many.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import trio
+
+from kraftpy.net.connection import Connection, ConnectionIdentity, Surroundings
+from kraftpy.net.framing import BufferPool
+from kraftpy.net.limits import NetworkLimits
+from kraftpy.net.listener import BoundListener, ListenerRole, ListenerSettings
+from kraftpy.net.memory import RequestMemory
+from kraftpy.net.quotas import ConnectionQuotas, TooManyConnections
+from kraftpy.net.service import Service
+from kraftpy.observe.metrics import Meter, MetricName, MetricRegistry
+from kraftpy.world import Address, Clock, Network, Stream, assert_always
+
+__all__ = ["NetworkServer"]
+
+logger = logging.getLogger(__name__)
+
+# The pause after an accept that failed for a reason that may last.
+_ACCEPT_PAUSE_SECONDS = 0.1
+# No timed wait is shorter. One too short for the clock to move would spin.
+_SHORTEST_WAIT_SECONDS = 0.001
+
+
+class NetworkServer:
+    def __init__(
+        self, *, clock: Clock, network: Network, limits: NetworkLimits, registry: MetricRegistry
+    ) -> None:
+        self._clock = clock
+        self._network = network
+        self._limits = limits
+        self._registry = registry
+        self._listeners: list[BoundListener] = []
+        self._quotas = ConnectionQuotas(limits, (), (), clock.monotonic())
+        self._memory = RequestMemory(limits.queued_request_max_bytes)
+        # Least recently active first.
+        self._connections: OrderedDict[Connection, BoundListener] = OrderedDict()
+        self._surroundings: Surroundings | None = None
+        self._nursery: trio.Nursery | None = None
+        self._is_enabled = False
+        self._is_stopping = False
+        # Each is set, and replaced by a new one, when that has happened.
+        self._room_changed = trio.Event()
+        self._limits_changed = trio.Event()
+
+    @property
+    def addresses(self) -> dict[str, Address]:
+        """By listener's name: host, and the port that is really bound."""
+        return {listener.name: listener.address for listener in self._listeners}
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Least recently active first."""
+        return list(self._connections)
+
+    @property
+    def quotas(self) -> ConnectionQuotas:
+        return self._quotas
+
+    @property
+    def memory(self) -> RequestMemory:
+        return self._memory
+
+    async def bind(self, listeners: Sequence[ListenerSettings]) -> None:
+        """Bind every listener, or none: an OSError names host and port."""
+        assert_always(not self._listeners, "server.bound-twice")
+        bound: list[BoundListener] = []
+        try:
+            for settings in listeners:
+                socket = await self._network.listen(
+                    settings.host,
+                    settings.port,
+                    backlog=settings.backlog,
+                    options=settings.socket_options,
+                )
+                is_dedicated = _is_dedicated(settings, listeners)
+                bound.append(BoundListener(settings, socket, is_dedicated=is_dedicated))
+        except BaseException:
+            for listener in bound:
+                listener.close()
+            raise
+        # The order in which they will be served.
+        self._listeners = sorted(bound, key=lambda listener: listener.settings.role)
+        self._quotas = ConnectionQuotas(
+            self._limits,
+            [listener.name for listener in bound],
+            [listener.name for listener in bound if listener.is_dedicated],
+            self._clock.monotonic(),
+        )
+        self._add_gauges()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Own all tasks of the server; return after `stop`."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._surroundings = Surroundings(
+                    clock=self._clock,
+                    limits=self._limits,
+                    buffers=BufferPool(),
+                    memory=self._memory,
+                    spawn=nursery.start_soon,
+                    on_activity=self._connections.move_to_end,
+                    on_closed=self._on_closed,
+                )
+                nursery.start_soon(self._close_idle, name="net-idle-sweeper")
+                task_status.started()
+        finally:
+            self._nursery = None
+            self._close_listeners()
+
+    async def enable(self, services: Mapping[str, Service]) -> None:
+        """Serve every listener, by the service under its name. A second call does nothing."""
+        if self._is_enabled:
+            logger.info("the listeners are served already")
+            return
+        assert_always(self._nursery is not None, "server.enabled-before-run")
+        assert self._nursery is not None
+        self._is_enabled = True
+        for listener in self._listeners:
+            await self._nursery.start(
+                self._accept_connections,
+                listener,
+                services[listener.name],
+                name=f"net-acceptor[{listener.name}]",
+            )
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Stop accepting, let answers in flight leave, close everything. Idempotent.
+
+        Cancelling it only cuts the time of grace short.
+        """
+        self._is_stopping = True
+        self._close_listeners()
+        try:
+            with self._clock.move_on_after(grace_seconds):
+                for connection in self.connections:
+                    connection.end()
+                while self._connections:
+                    await self._room_changed.wait()
+        finally:
+            for connection in self.connections:
+                connection.close()
+            if self._nursery is not None:
+                self._nursery.cancel_scope.cancel()
+
+    def change_limits(self, limits: NetworkLimits) -> None:
+        """Put new limits into force; connections that wait for admission try again.
+
+        Frames above a new `request_max_bytes` are refused on connections that come later.
+        """
+        self._limits = limits
+        self._quotas.change_limits(limits, self._clock.monotonic())
+        self._memory.change_capacity(limits.queued_request_max_bytes)
+        if self._surroundings is not None:
+            self._surroundings.limits = limits
+        self._close_excess()
+        self._announce_room()
+        self._limits_changed.set()
+        self._limits_changed = trio.Event()
+
+    async def _accept_connections(
+        self,
+        listener: BoundListener,
+        service: Service,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        blocked = self._registry.meter(
+            MetricName(
+                "kafka.network",
+                "Acceptor",
+                "AcceptorBlockedPercent",
+                (("listener", listener.name),),
+            ),
+            self._clock.monotonic(),
+        )
+        logger.info("listener=%s address=%s:%d is served", listener.name, *listener.address)
+        task_status.started()
+        while not self._is_stopping:
+            try:
+                stream = await listener.accept()
+            except trio.ClosedResourceError:
+                return
+            except OSError as error:
+                logger.error("listener=%s accept failed: %s", listener.name, error)
+                await self._clock.sleep(_ACCEPT_PAUSE_SECONDS)
+                continue
+            try:
+                await self._admit(listener, stream, blocked)
+            except TooManyConnections as refusal:
+                logger.info("listener=%s refused a connection: %s", listener.name, refusal)
+                stream.close()
+            except BaseException:
+                stream.close()
+                raise
+            else:
+                self._start_connection(listener, stream, service)
+
+    async def _admit(self, listener: BoundListener, stream: Stream, blocked: Meter) -> None:
+        """Return when the connection is counted. Raises TooManyConnections for its address."""
+        clock = self._clock
+        name = listener.name
+        while True:
+            now = clock.monotonic()
+            if not self._quotas.has_room(name):
+                await self._room_changed.wait()
+            elif (seconds := self._quotas.seconds_to_wait(name, now)) > 0:
+                with clock.move_on_after(max(_SHORTEST_WAIT_SECONDS, seconds)):
+                    await self._limits_changed.wait()
+            else:
+                self._quotas.add(name, stream.remote_address[0])
+                return
+            finished = clock.monotonic()
+            blocked.mark(finished, finished - now)
+
+    def _start_connection(self, listener: BoundListener, stream: Stream, service: Service) -> None:
+        assert self._nursery is not None
+        assert self._surroundings is not None
+        identity = ConnectionIdentity(
+            connection_id=listener.name_connection(stream),
+            listener_name=listener.name,
+            security_protocol=listener.settings.security_protocol,
+            client_host=stream.remote_address[0],
+        )
+        connection = Connection(
+            stream,
+            service,
+            identity,
+            self._surroundings,
+            runs_all_ahead=listener.is_dedicated,
+        )
+        self._connections[connection] = listener
+        self._nursery.start_soon(connection.run, name=f"net-connection[{identity.connection_id}]")
+        self._close_excess()
+        if self._is_stopping:
+            connection.end()
+
+    def _on_closed(self, connection: Connection) -> None:
+        listener = self._connections.pop(connection)
+        self._quotas.remove(listener.name, connection.client_host)
+        self._announce_room()
+
+    def _announce_room(self) -> None:
+        self._room_changed.set()
+        self._room_changed = trio.Event()
+
+    def _close_excess(self) -> None:
+        """Close the least recently used connections that are too many, on unprotected listeners."""
+        count = self._quotas.excess_count
+        if count == 0:
+            return
+        victims = [
+            connection
+            for connection, listener in self._connections.items()
+            if not self._quotas.is_protected(listener.name)
+        ]
+        for connection in victims[:count]:
+            logger.info("connection=%s is closed: max.connections", connection.connection_id)
+            connection.close()
+
+    async def _close_idle(self) -> None:
+        """Close who was silent for `connection_max_idle_ms`, waking when the oldest may be due."""
+        while True:
+            idle_seconds = self._limits.connection_max_idle_ms / 1000
+            if idle_seconds < 0:
+                await self._limits_changed.wait()
+                continue
+            now = self._clock.monotonic()
+            # Of those that come while nobody is here, none can be due earlier than this.
+            remaining = idle_seconds
+            for connection in self.connections:
+                remaining = connection.last_active + idle_seconds - now
+                if remaining > 0:
+                    break
+                logger.info("connection=%s is closed: idle", connection.connection_id)
+                connection.close()
+            with self._clock.move_on_after(max(_SHORTEST_WAIT_SECONDS, remaining)):
+                await self._limits_changed.wait()
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+
+    def _add_gauges(self) -> None:
+        registry = self._registry
+        for listener in self._listeners:
+            name = listener.name
+            registry.gauge(
+                MetricName(
+                    "kafka.server",
+                    "socket-server-metrics",
+                    "connection-count",
+                    (("listener", name),),
+                    is_attribute=True,
+                ),
+                partial(self._quotas.count_of_listener, name),
+            )
+        registry.gauge(
+            MetricName("kafka.network", "SocketServer", "MemoryPoolUsed"),
+            lambda: self._memory.used_bytes,
+        )
+        registry.gauge(
+            MetricName("kafka.network", "SocketServer", "MemoryPoolAvailable"),
+            lambda: float("inf") if (free := self._memory.available_bytes) is None else free,
+        )
+
+
+def _is_dedicated(settings: ListenerSettings, all_listeners: Sequence[ListenerSettings]) -> bool:
+    """Whether only nodes connect there: clients have no business on a controllers' listener, and
+    none on the brokers' own if there is another for them.
+    """
+    if settings.role is ListenerRole.INTER_BROKER:
+        return any(other.role is ListenerRole.CLIENT for other in all_listeners)
+    return settings.role is ListenerRole.CONTROLLER
