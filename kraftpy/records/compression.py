@@ -123,7 +123,8 @@ def _inflate_gzip(data: memoryview, max_bytes: int, magic: int) -> bytes:
     if len(data) < _GZIP_MIN_SIZE:
         raise InvalidRecord(f"gzip data of {len(data)} bytes")
     (declared_size,) = _LITTLE_UINT32.unpack_from(data, len(data) - _LITTLE_UINT32.size)
-    _check_size(declared_size, max_bytes)
+    if declared_size <= len(data) * _MAX_RATIO[Codec.GZIP]:  # Otherwise it is no size, but damage.
+        _check_size(declared_size, max_bytes)
     parts: list[bytes] = []
     total = 0
     rest: Buffer = data
