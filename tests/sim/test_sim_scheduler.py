@@ -1,0 +1,72 @@
+"""JEP-138: the seeded scheduler adapter and its canary."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import trio
+from trio._core import _run as trio_run
+
+from kraftpy.sim.scheduler import (
+    UnsupportedTrio,
+    require_deterministic_trio,
+    schedule_trace,
+    seeded_scheduler,
+)
+
+
+def trace_of(seed: int) -> tuple[tuple[int, int], ...]:
+    with seeded_scheduler(Random(seed)):
+        return trio.run(schedule_trace)
+
+
+def test_canary_same_seed_same_schedule() -> None:
+    """JEP-138."""
+    assert len({trace_of(7) for _ in range(5)}) == 1
+
+
+def test_canary_seeds_explore_schedules() -> None:
+    """JEP-138: no two of twenty seeds give one order, and every order has every step."""
+    traces = {trace_of(seed) for seed in range(20)}
+    assert len(traces) == 20
+    assert len({tuple(sorted(trace)) for trace in traces}) == 1
+
+
+def test_trio_is_as_before_afterwards() -> None:
+    flag, state = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r.getstate()
+    with seeded_scheduler(Random(1)):
+        assert trio_run._ALLOW_DETERMINISTIC_SCHEDULING
+        assert trio_run._r.getstate() == Random(1).getstate()
+    assert flag == trio_run._ALLOW_DETERMINISTIC_SCHEDULING
+    assert state == trio_run._r.getstate()
+
+
+def test_an_old_trio_is_refused() -> None:
+    with pytest.raises(UnsupportedTrio, match=r"0\.29\.0"):
+        require_deterministic_trio("0.29.0")
+
+
+def test_an_untried_trio_must_pass_the_canary(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_deterministic_trio("0.99.0")
+    # A trio that looks the same but shuffles with something else.
+    monkeypatch.setattr(
+        trio_run, "list", lambda tasks: Random().sample([*tasks], len(tasks)), False
+    )
+    monkeypatch.setattr(trio_run, "_r", _Unshuffling())
+    with pytest.raises(UnsupportedTrio, match=r"0\.99\.0"):
+        require_deterministic_trio("0.99.0")
+
+
+class _Unshuffling(Random):
+    def shuffle(self, x: object) -> None:
+        """Leave the order alone, so that the seed has no influence."""
+
+
+@pytest.mark.parametrize("name", ["_ALLOW_DETERMINISTIC_SCHEDULING", "_r"])
+def test_missing_private_names_give_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delattr(trio_run, name)
+    with pytest.raises(UnsupportedTrio, match=name):
+        require_deterministic_trio()
