@@ -10,7 +10,8 @@ the last thread is done with it: a descriptor number used again by another file 
 thread of the old one.
 
 A closed file has descriptor -1. Each call that then reaches the system fails with EBADF by itself,
-which saves the hot path a check.
+which saves the hot path a check. Negative positions it must check: Linux takes -1 in preadv and
+pwritev for the file's cursor, and would write somewhere.
 
 Linux tells by RWF_NOWAIT whether bytes are in the page cache. Where that is missing (macOS, some
 file systems) every awaited read goes to a thread and `resident` answers True: `sendfile` then waits
@@ -41,6 +42,10 @@ _WARM_CHUNK_BYTES = 256 * 1024
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
+
+
+def _error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)
 
 
 def _pread_all(descriptor: int, length: int, position: int) -> bytes:
@@ -106,7 +111,7 @@ class RealFile:
     def fileno(self) -> int:
         """For sendfile."""
         if self._descriptor < 0:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+            raise _error(errno.EBADF, self._path)
         return self._descriptor
 
     def size(self) -> int:
@@ -116,6 +121,8 @@ class RealFile:
         return _pread_all(self._descriptor, length, position)
 
     def pread_into(self, buffer: memoryview, position: int) -> int:
+        if position < 0:
+            raise _error(errno.EINVAL, self._path)
         descriptor = self._descriptor
         filled = os.preadv(descriptor, (buffer,), position)
         while filled < len(buffer):
@@ -126,6 +133,8 @@ class RealFile:
         return filled
 
     def pwrite(self, parts: Sequence[Buffer], position: int) -> int:
+        if position < 0:
+            raise _error(errno.EINVAL, self._path)
         total = sum(map(len, parts))
         written = os.pwritev(self._descriptor, parts[:_MAX_PARTS], position)
         while written < total:
@@ -145,6 +154,8 @@ class RealFile:
 
     def _read_cached(self, length: int, position: int) -> bytes | None:
         """The bytes if all of them are in the page cache, else None."""
+        if position < 0 or length < 0:
+            raise _error(errno.EINVAL, self._path)
         buffer = bytearray(length)
         count = self._read_nowait(buffer, position)
         if count is None:
@@ -269,7 +280,7 @@ class RealDisk:
         # The system opens a directory for reading, and complains only when it is read.
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            raise _error(errno.EISDIR, path)
         return RealFile(path, descriptor, self._limiter)
 
     def lock(self, path: str) -> FileLock:
