@@ -68,10 +68,11 @@ def decode(message_class: type[M], version: int, buffer: Buffer) -> M:
         generated = _make_decoder(message_class, version)
     function, source = generated
     try:
-        return cast("M", function(buffer))
+        message: M = function(buffer)
     except _DECODER_FAILURES as failure:
         field, reason = _why_undecodable(source, function, failure)
         raise DecodeError(message_class, version, field, reason) from failure
+    return message
 
 
 def encode(message: Message, version: int) -> list[Part]:
@@ -81,10 +82,11 @@ def encode(message: Message, version: int) -> list[Part]:
         generated = _make_encoder(type(message), version)
     function, source = generated
     try:
-        return cast("list[Part]", function(message))
+        parts: list[Part] = function(message)
     except _ENCODER_FAILURES as failure:
         field, reason = _why_unencodable(source, function, failure)
         raise EncodeError(type(message), version, field, reason) from failure
+    return parts
 
 
 def encode_bytes(message: Message, version: int) -> bytes:
@@ -121,6 +123,11 @@ def _why_undecodable(
         reason = "the bytes end here"
     if isinstance(label, Run):
         remaining = local_names["end"] - local_names["position"]
+        if label.head is not None:
+            length = local_names[label.head.count] - label.head.one_more
+            remaining -= length * struct.calcsize(">" + label.head.code)
+            if remaining < 0:
+                return label.head.path, reason
         for code, _, path in label.values:
             remaining -= struct.calcsize(">" + code)
             if remaining < 0:

@@ -21,6 +21,7 @@ import struct
 from kraftpy.protocol import primitives
 from kraftpy.protocol.layout import (
     LONGEST_STRING,
+    ArrayHead,
     BoundField,
     Run,
     Source,
@@ -31,9 +32,16 @@ from kraftpy.protocol.layout import (
     minimum_size,
     struct_minimum_size,
 )
+from kraftpy.protocol.primitives import refuse_null
 from kraftpy.protocol.tables import Field, Message, Struct, covers
 
 __all__ = ["write_decoder"]
+
+# -1 as an unsigned count or length of four bytes.
+_OLD_NULL = 0xFFFFFFFF
+
+# Arrays of numbers up to this length, exclusive, are read without building a format.
+_PREPARED_LENGTHS = 8
 
 _HELPERS = {
     name: getattr(primitives, name)
@@ -83,33 +91,52 @@ class _DecoderWriter:
     def _fixed(self, code: str, target: str, path: str) -> None:
         self.run.values.append((code, target, path))
 
-    def _read_run(self) -> int:
-        """Read what is waiting; `position` stays where it was. Gives the number of bytes read."""
+    def _settle(self) -> None:
+        """Read what is waiting and move `position` behind it."""
         run, self.run = self.run, Run()
-        if not run.values:
-            return 0
         targets = ", ".join(target for _, target, _ in run.values)
-        if run.format == ">B":
+        if run.head is not None:
+            self._read_headed_run(run, run.head, targets)
+        elif run.format == ">B":
             self.source.line(f"{targets} = buffer[position]", run)
-        else:
+            self.source.line("position += 1", run)
+        elif run.values:
             unpack = struct.Struct(run.format).unpack_from
             name = self.source.constant("unpack", run.format, unpack)
             self.source.line(f"{targets}, = {name}(buffer, position)", run)
-        return run.size
+            self.source.line(f"position += {run.size}", run)
 
-    def _settle(self) -> None:
-        """Read what is waiting and move `position` behind it."""
-        size = self._read_run()
-        if size:
-            self.source.line(f"position += {size}", "")
+    def _read_headed_run(self, run: Run, head: ArrayHead, targets: str) -> None:
+        """Read an array of numbers together with the values behind it.
+
+        Short arrays are what replica lists are; for each of their lengths there is a prepared
+        `unpack_from`, found by the count as it is on the wire.
+        """
+        source = self.source
+        code, tail = head.code, run.format[1:]
+        readers: list[object] = [
+            struct.Struct(f">{length}{code}{tail}").unpack_from
+            for length in range(_PREPARED_LENGTHS)
+        ]
+        readers[:0] = [refuse_null] * head.one_more
+        prepared = source.constant("prepared", (code, tail, head.one_more), tuple(readers))
+        size = struct.calcsize(">" + code)
+        length = f"({head.count} - 1)" if head.one_more else head.count
+        read = f"    *{head.target}, {targets} = "
+        source.line(f"if {head.count} < {len(readers)}:", head.path)
+        source.line(f"{read}{prepared}[{head.count}](buffer, position)", run)
+        source.line(f"elif {length} * {size} <= end - position:", head.path)
+        source.line(f"{read}unpack_from(f'>{{{length}}}{code}{tail}', buffer, position)", run)
+        source.line("else:", head.path)
+        source.line(f"    raise bad_count({length}, end - position)", head.path)
+        behind = f" + {run.size}" if run.values else ""
+        source.line(f"position += {length} * {size}{behind}", run)
 
     # Structs
 
     def _struct(self, struct_class: type[Struct], path: str) -> str:
         """Read a struct into a new local, whose name is returned."""
-        name = self.source.fresh("struct")
-        made = self.source.constant(struct_class.__name__, struct_class, struct_class)
-        self.source.line(f"{name} = new({made})", path)
+        name = self._new(struct_class, path)
         parts = layout(struct_class, self.version, is_flexible=self.is_flexible)
         for field in parts.absent:
             self._default(field, f"{name}.{field.name}", path)
@@ -119,6 +146,12 @@ class _DecoderWriter:
             self._tags(name, parts.tagged, path)
         else:
             self.source.line(f"{name}.unknown_tags = ()", path)
+        return name
+
+    def _new(self, struct_class: type[Struct], path: str) -> str:
+        name = self.source.fresh("struct")
+        made = self.source.constant(struct_class.__name__, struct_class, struct_class)
+        self.source.line(f"{name} = new({made})", path)
         return name
 
     def _default(self, field: Field, target: str, path: str) -> None:
@@ -131,8 +164,11 @@ class _DecoderWriter:
             self.source.line(f"{target} = []", path)
         else:
             assert field.struct is not None
-            made = self.source.constant("default", field.struct, field.struct)
-            self.source.line(f"{target} = {made}()", path)
+            name = self._new(field.struct, path)
+            self.source.line(f"{target} = {name}", path)
+            for inner in field.struct.FIELDS:
+                self._default(inner, f"{name}.{inner.name}", path)
+            self.source.line(f"{name}.unknown_tags = ()", path)
 
     def _tags(self, name: str, tagged: list[BoundField], path: str) -> None:
         source = self.source
@@ -229,8 +265,10 @@ class _DecoderWriter:
         source.line(f"    raise bad_marker({marker})", path)
 
     def _length(self, bound: BoundField, old_code: str, path: str) -> str:
-        """Read a length or count into a local, with `position` behind it. Compact ones are still
-        one too high: 0 is null.
+        """Read a length or count into a local, with `position` behind it.
+
+        Compact ones are still one too high, 0 being null. Old ones of four bytes are read as
+        unsigned: -1 is then the largest number there is, and nothing below 0 can fit the frame.
         """
         source = self.source
         length = source.fresh("length")
@@ -250,15 +288,22 @@ class _DecoderWriter:
         kind = bound.field.kind
         assert kind is not None
         source = self.source
-        length = self._length(bound, "h" if kind.name == "string" else "i", path)
+        is_string = kind.name == "string"
+        length = self._length(bound, "h" if is_string else "I", path)
         if bound.is_nullable:
-            source.line(f"if {length} == {0 if bound.is_compact else -1}:", path)
+            old_null = -1 if is_string else _OLD_NULL
+            source.line(f"if {length} == {0 if bound.is_compact else old_null}:", path)
             source.line(f"    {target} = None", path)
             source.line("else:", path)
             source.indent += 1
         source.line("start = position", path)
         source.line(f"position += {length}{' - 1' if bound.is_compact else ''}", path)
-        source.line("if not start <= position <= end:", path)
+        # Null was dealt with above, so that what can't be null can't be below 0 either, except for
+        # an old string.
+        may_be_negative = not bound.is_nullable if bound.is_compact else is_string
+        source.line(
+            f"if {'not start <= position <= end' if may_be_negative else 'position > end'}:", path
+        )
         source.line("    raise bad_length(start, position, end)", path)
         source.line(f"{target} = {self._cut(kind.name)}", path)
         if bound.is_nullable:
@@ -275,19 +320,27 @@ class _DecoderWriter:
 
     def _array(self, bound: BoundField, target: str, path: str) -> None:
         source = self.source
-        count = self._length(bound, "i", path)
-        if bound.is_compact:
-            source.line(f"{count} -= 1", path)
+        field = bound.field
+        count = self._length(bound, "I", path)
         if bound.is_nullable:
-            source.line(f"if {count} == -1:", path)
+            source.line(f"if {count} == {0 if bound.is_compact else _OLD_NULL}:", path)
             source.line(f"    {target} = None", path)
             source.line("else:", path)
             source.indent += 1
-        size = self._element_size(bound)
-        bound_check = f"{count} * {size}" if size > 1 else count
-        source.line(f"if not 0 <= {bound_check} <= end - position:", path)
-        source.line(f"    raise bad_count({count}, end - position)", path)
-        self._elements(bound, target, count, path)
+        if field.kind is not None and field.kind.code and field.kind.name != "uuid":
+            self.run.head = ArrayHead(
+                count, field.kind.code, target, path, one_more=bound.is_compact
+            )
+            if bound.is_nullable:
+                self._settle()
+        else:
+            if bound.is_compact:
+                source.line(f"{count} -= 1", path)
+            size = self._element_size(bound)
+            lower_bound = "0 <= " if bound.is_compact else ""
+            source.line(f"if not {lower_bound}{count} * {size} <= end - position:", path)
+            source.line(f"    raise bad_count({count}, end - position)", path)
+            self._elements(bound, target, count, path)
         if bound.is_nullable:
             source.indent -= 1
 
@@ -304,23 +357,15 @@ class _DecoderWriter:
             source.line(f"{target} = read_uuids(buffer, position, {count})", path)
             source.line(f"position += {count} * 16", path)
             return
-        if field.kind is not None and field.kind.code:
-            size = struct.calcsize(">" + field.kind.code)
-            source.line(
-                f"{target} = list(unpack_from(f'>{{{count}}}{field.kind.code}', buffer, position))",
-                path,
-            )
-            source.line(f"position += {count} * {size}", path)
-            return
         items = source.fresh("items")
         source.line(f"{target} = {items} = []", path)
         source.line(f"for _ in range({count}):", path)
         source.indent += 1
         if field.struct is not None:
             item = self._struct(field.struct, f"{path}[]")
+            self._settle()
         else:
             item = source.fresh("item")
             self._sized(element(bound, self.version), item, f"{path}[]")
-        self._settle()
         source.line(f"{items}.append({item})", path)
         source.indent -= 1

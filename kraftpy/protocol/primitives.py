@@ -29,6 +29,7 @@ __all__ = [
     "read_tag",
     "read_unknown_tags",
     "read_uuids",
+    "refuse_null",
     "rest_of_varint",
     "tag_section",
     "unsigned_varint",
@@ -143,15 +144,20 @@ def checked_uuids(uuids: Iterable[bytes]) -> Iterable[bytes]:
         yield uuid
 
 
+def refuse_null(buffer: Buffer, position: int) -> tuple[int, ...]:
+    """Stands among the prepared readers of short arrays for the count that means null."""
+    raise Malformed("null or a negative count")
+
+
 def bad_length(start: int, stop: int, end: int) -> Malformed:
     """Why `start` to `stop` can't be a value in a buffer that ends at `end`."""
-    if stop < start:
+    if stop < start or stop - start >= 1 << 31:
         return Malformed("null or a negative length")
     return Malformed(f"{stop - start} bytes where {end - start} remain")
 
 
 def bad_count(count: int, remaining: int) -> Malformed:
-    if count < 0:
+    if count < 0 or count >= 1 << 31:
         return Malformed("null or a negative count")
     return Malformed(f"{count} elements where {remaining} bytes remain")
 
