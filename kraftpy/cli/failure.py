@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_USAGE", "CommandFailed"]
+__all__ = [
+    "EXIT_FAILED",
+    "EXIT_INTERRUPTED",
+    "EXIT_INVARIANT",
+    "EXIT_USAGE",
+    "CommandFailed",
+]
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+# A node stopped itself because its own state was wrong (sysexits.h calls it EX_SOFTWARE).
+EXIT_INVARIANT = 70
 EXIT_INTERRUPTED = 130
 
 

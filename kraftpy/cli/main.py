@@ -6,7 +6,7 @@ known, so that `--help` and small commands start at once (tests/cli/test_cli_sta
 looking at what was imported).
 
 Exit codes: 0 it worked; 1 it failed; 2 the command line or the configuration is wrong;
-130 interrupted.
+70 a node stopped itself over a broken invariant; 130 interrupted.
 """
 
 from __future__ import annotations
