@@ -86,7 +86,9 @@ class Dispatcher:
             return
         try:
             header, position = decode_request_header(frame)
-            request = decode(api.request_class, api_version, frame[position:])
+            # librdkafka asks for all topics with three bytes too many; Kafka's brokers, and so we,
+            # don't look at what stands behind a request.
+            request = decode(api.request_class, api_version, frame[position:], may_have_rest=True)
         except DecodeError as error:
             refusal = _refusal(f"malformed request: {error}", api_key, api_version, channel)
             raise BadRequest(refusal) from error

@@ -58,17 +58,20 @@ class EncodeError(CodecError):
     """This message can't be written in that version."""
 
 
-def decode(message_class: type[M], version: int, buffer: Buffer) -> M:
+def decode(
+    message_class: type[M], version: int, buffer: Buffer, *, may_have_rest: bool = False
+) -> M:
     """The message that `buffer` holds from its first byte to its last.
 
-    Record data in it are slices of `buffer`; everything else is a copy.
+    Record data in it are slices of `buffer`; everything else is a copy. With `may_have_rest` bytes
+    behind the message are passed over, as Kafka's brokers do: some clients send them.
     """
     generated = message_class.decoders.get(version)
     if generated is None:
         generated = _make_decoder(message_class, version)
     function, source = generated
     try:
-        message: M = function(buffer)
+        message: M = function(buffer, may_have_rest)
     except _DECODER_FAILURES as failure:
         field, reason = _why_undecodable(source, function, failure)
         raise DecodeError(message_class, version, field, reason) from failure

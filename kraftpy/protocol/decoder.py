@@ -59,7 +59,7 @@ _HELPERS = {
 
 
 def write_decoder(message_class: type[Message], version: int) -> Source:
-    """Source of `decode(buffer)`, which returns a message or raises a plain Python error."""
+    """Source of `decode(buffer, may_have_rest)`, which returns a message or raises a plain Python error."""
     return _DecoderWriter(message_class, version).source
 
 
@@ -75,14 +75,14 @@ class _DecoderWriter:
 
     def _write_message(self, message_class: type[Message]) -> None:
         source = self.source
-        source.line("def decode(buffer):", "")
+        source.line("def decode(buffer, may_have_rest):", "")
         source.indent = 1
         source.line(f"buffer = {'memoryview' if self.by_view else 'bytes'}(buffer)", "")
         source.line("end = len(buffer)", "")
         source.line("position = 0", "")
         message = self._struct(message_class, "")
         self._settle()
-        source.line("if position != end:", "")
+        source.line("if position != end and not may_have_rest:", "")
         source.line("    raise Malformed(f'{end - position} bytes left over')", "")
         source.line(f"return {message}", "")
 
