@@ -34,7 +34,7 @@ from kraftpy.records.batch import (
 from kraftpy.records.compression import Codec, compress
 from kraftpy.records.errors import RecordTooLarge
 from kraftpy.records.reader import Header, Record, record_data
-from kraftpy.records.varint import append_varint
+from kraftpy.records.varint import append_varint, wrap_int64
 from kraftpy.world import assert_always
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class BatchBuilder:
         self._count += 1
 
         record = bytearray(1)  # The record's attributes: nothing is defined in them.
-        append_varint(record, timestamp_ms - self._base_timestamp_ms)
+        append_varint(record, wrap_int64(timestamp_ms - self._base_timestamp_ms))
         append_varint(record, offset - self._base_offset)
         _append_nullable(record, key)
         _append_nullable(record, value)

@@ -138,6 +138,8 @@ class LegacyBatch:
         if not inner:
             raise InvalidRecord("a wrapper holds no message")
         shift = self.last_offset - inner[-1].last_offset if self.magic == 1 else 0
+        if self.last_offset < 0 or inner[0].last_offset + shift < 0:
+            raise InvalidRecord(f"a wrapper at {self.last_offset} begins below 0")
         takes_wrapper_time = self.timestamp_type is TimestampType.LOG_APPEND_TIME
         for message in inner:
             key, value = message._key_and_value()

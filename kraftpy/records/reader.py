@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from kraftpy.records.batch import RecordBatch, TimestampType
+from kraftpy.records.batch import MAX_INT32, RecordBatch, TimestampType
 from kraftpy.records.compression import decompress
 from kraftpy.records.errors import InvalidRecord
-from kraftpy.records.varint import read_varint, read_varlong
+from kraftpy.records.varint import MAX_INT64, read_varint, read_varlong, wrap_int64
 
 __all__ = ["Header", "Record", "read_records", "record_data"]
 
@@ -53,6 +53,8 @@ def read_records(batch: RecordBatch, *, max_bytes: int) -> Iterator[Record]:
     Raises InvalidRecord (also from the iterator), RecordTooLarge or UnsupportedCompression. The CRC
     isn't checked here.
     """
+    if not 0 <= batch.base_offset <= MAX_INT64 - MAX_INT32 - 1:
+        raise InvalidRecord(f"base offset {batch.base_offset}")
     return _read(
         record_data(batch, max_bytes=max_bytes),
         batch.records_count,
@@ -106,6 +108,8 @@ def _read(
                 raise InvalidRecord(f"a record should end at byte {end} and ends at {position}")
             if log_append_time_ms is None:
                 timestamp_ms = base_timestamp_ms + timestamp_delta
+                if not -MAX_INT64 <= timestamp_ms <= MAX_INT64:
+                    timestamp_ms = wrap_int64(timestamp_ms)
             else:
                 timestamp_ms = log_append_time_ms
             yield Record(base_offset + offset_delta, timestamp_ms, key, value, headers)

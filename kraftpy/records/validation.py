@@ -29,6 +29,7 @@ from kraftpy.records.errors import (
     UnsupportedCompression,
 )
 from kraftpy.records.reader import read_records
+from kraftpy.records.varint import MAX_INT64
 from kraftpy.records.walker import batch_at
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ __all__ = ["AppendOrigin", "TopicRules", "check_batch", "prepare_batch", "single
 
 _FIRST_PRODUCE_WITH_ZSTD = 7
 _MAX_REPORTED_FAULTS = 100
-MAX_INT64 = 2**63 - 1
 
 
 class AppendOrigin(Enum):

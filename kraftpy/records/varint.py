@@ -18,7 +18,9 @@ from kraftpy.records.errors import InvalidRecord
 if TYPE_CHECKING:
     from kraftpy.world import Buffer
 
-__all__ = ["append_varint", "read_varint", "read_varlong"]
+__all__ = ["MAX_INT64", "append_varint", "read_varint", "read_varlong", "wrap_int64"]
+
+MAX_INT64 = 2**63 - 1
 
 _VARINT_BITS = 32
 _VARLONG_BITS = 64
@@ -58,3 +60,8 @@ def _read(buffer: Buffer, position: int, bits: int) -> tuple[int, int]:
     if result >> bits:
         raise InvalidRecord(f"a varint exceeds {bits} bits")
     return (result >> 1) ^ -(result & 1), position
+
+
+def wrap_int64(value: int) -> int:
+    """`value` as Java's long holds it after an overflow, which its readers and writers ignore."""
+    return (value + MAX_INT64 + 1) % 2**64 - MAX_INT64 - 1

@@ -175,6 +175,11 @@ class TestWrapper:
         with pytest.raises(InvalidRecord, match="no message"):
             read(wrap(b""))
 
+    def test_that_begins_below_0(self) -> None:
+        inner = build_message_set([Record(0, 0, None, b""), Record(1031, 0, None, b"")], magic=1)
+        with pytest.raises(InvalidRecord, match="below 0"):
+            read(wrap(inner))
+
     def test_without_value(self) -> None:
         with pytest.raises(InvalidRecord, match="nothing"):
             read(build_message(Record(0, 0, None, None), magic=1, codec=Codec.GZIP))

@@ -376,6 +376,34 @@ class TestLies:
         assert RecordBatch(build_batch(records, BatchBuilder())).body == batch.body
 
 
+class TestOverflow:
+    """Numbers that leave 64 bits wrap as they do in Java, where nobody notices."""
+
+    @pytest.mark.parametrize(
+        ("first_ms", "second_ms"),
+        [(2**63 - 1, -(2**63)), (-(2**63), 2**63 - 1), (-1, 2**63 - 1), (2**63 - 1, -2)],
+    )
+    def test_timestamps(self, first_ms: int, second_ms: int) -> None:
+        records = [Record(0, first_ms, None, None), Record(1, second_ms, None, None)]
+        batch = RecordBatch(build_batch(records, BatchBuilder()))
+        assert read(batch) == records
+
+    def test_a_timestamp_beyond_the_last(self) -> None:
+        batch = sample_batch()
+        batch.base_timestamp_ms = 2**63 - 1
+        timestamps = [record.timestamp_ms for record in read(batch)]
+        assert timestamps == [2**63 - 1, -(2**63) + 499, 2**63 - 2, -(2**63) + 99]
+
+    @pytest.mark.parametrize("base_offset", [-1, -(2**63), 2**63 - 2**31, 2**63 - 1])
+    def test_offsets(self, base_offset: int) -> None:
+        batch = sample_batch()
+        batch.stamp(base_offset, 0)
+        with pytest.raises(InvalidRecord):
+            read(batch)
+        batch.stamp(2**63 - 2**31 - 1, 0)
+        assert read(batch)[-1].offset == 2**63 - 2**31 + 2
+
+
 class TestWalker:
     RUN = SIX_RECORDS + KAFKA["v1_none"] + KAFKA["v0_gzip"] + KAFKA["v2_zstd"]
 
