@@ -99,12 +99,12 @@ def _refuse_gzip_level(value: Value) -> str | None:
 GZIP_LEVEL: Final = Check("1 to 9, or -1", _refuse_gzip_level)
 
 
-_HOST_PORT: Final = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\s\[\]:/@]+)):([0-9]{1,5})")
+_HOST_PORT: Final = r"(?:\[([0-9a-fA-F:.%]+)\]|([^\s\[\]:/@]+)):([0-9]{1,5})"
 
 
 def parse_host_port(text: str) -> tuple[str, int] | None:
     """`host:port`, an IPv6 address in brackets; None for anything else."""
-    found = _HOST_PORT.fullmatch(text)
+    found = re.fullmatch(_HOST_PORT, text)
     if found is None or int(found[3]) > 65535:
         return None
     return found[1] or found[2], int(found[3])
@@ -147,9 +147,9 @@ def _refuse_throttled_replicas(value: Value) -> str | None:
 THROTTLED_REPLICAS: Final = Check("* or partition:broker, ...", _refuse_throttled_replicas)
 
 # ISO 8601 in the part that Java's Duration reads, without signs: a reset looks back, never ahead.
-_DURATION: Final = re.compile(
-    r"P(?=[0-9T])(?:[0-9]+D)?(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+(?:\.[0-9]{0,9})?S)?)?",
-    re.IGNORECASE,
+_DURATION: Final = (
+    r"(?i)P(?=[0-9T])(?:[0-9]+D)?"
+    r"(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+(?:\.[0-9]{0,9})?S)?)?"
 )
 
 
@@ -157,7 +157,7 @@ def _refuse_offset_reset(value: Value) -> str | None:
     if value in ("latest", "earliest"):
         return None
     if isinstance(value, str) and value.startswith("by_duration:"):
-        if _DURATION.fullmatch(value.removeprefix("by_duration:")):
+        if re.fullmatch(_DURATION, value.removeprefix("by_duration:")):
             return None
         return "must name a duration such as by_duration:P1DT2H"
     return "must be latest, earliest or by_duration:PnDTnHnMn.nS"

@@ -130,11 +130,10 @@ class Definition(NamedTuple):
 
 # Bits of Java's integer types.
 _INTEGER_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
-_DECIMAL: Final = re.compile(
-    r"([+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))[dDfF]?"
-)
-_CLASS_NAME: Final = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*")
+# Here and elsewhere patterns are compiled when first used, which keeps importing cheap.
+_INTEGER: Final = r"[+-]?[0-9]+"
+_DECIMAL: Final = r"([+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))[dDfF]?"
+_CLASS_NAME: Final = r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*"
 
 
 def parse(definition: Definition, text: str) -> Value:
@@ -157,14 +156,14 @@ def _parse_type(type_: ConfigType, text: str) -> Value:
                 raise BadValueError("must be true or false")
             return lowered == "true"
         case ConfigType.DOUBLE:
-            found = _DECIMAL.fullmatch(text)
+            found = re.fullmatch(_DECIMAL, text)
             if found is None:
                 raise BadValueError("must be a number")
             return float(found[1])
         case ConfigType.LIST:
             return tuple(item.strip() for item in text.split(",")) if text else ()
         case ConfigType.CLASS:
-            if _CLASS_NAME.fullmatch(text) is None:
+            if re.fullmatch(_CLASS_NAME, text) is None:
                 raise BadValueError("must be the name of a class, such as org.example.Thing")
             return text
         case ConfigType.PASSWORD:
@@ -174,7 +173,7 @@ def _parse_type(type_: ConfigType, text: str) -> Value:
 
 
 def _parse_integer(bits: int, text: str) -> int:
-    if _INTEGER.fullmatch(text) is None:
+    if re.fullmatch(_INTEGER, text) is None:
         raise BadValueError("must be a whole number")
     # Python refuses to convert thousands of digits; none of them could fit.
     value = int(text) if len(text) < 100 else 1 << 64

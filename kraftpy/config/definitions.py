@@ -35,6 +35,7 @@ from kraftpy.config.definition import REQUIRED, Definition, UpdateMode, Value
 
 __all__ = [
     "CLIENT_METRICS",
+    "CLUSTER_LISTENER_KEYS",
     "GROUP",
     "NODE",
     "NODE_DEFAULTS",
@@ -45,6 +46,7 @@ __all__ = [
     "find_node_key",
     "nearest_node_key",
     "node_synonyms",
+    "update_mode",
 ]
 
 
@@ -102,12 +104,15 @@ _FALLBACKS: Final = {
     "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
 }
 
-_LISTENER_PREFIX: Final = re.compile(r"(listener\.name\.([^.]+)\.)(.+)")
-# What the network reads for each listener; security keys are read so too.
-_LISTENER_KEYS: Final = (
+_LISTENER_PREFIX: Final = r"(listener\.name\.([^.]+)\.)(.+)"
+CLUSTER_LISTENER_KEYS: Final = (
     "max.connections",
     "max.connection.creation.rate",
     "num.network.threads",
+)
+"""What the network reads for each listener, and may be set for that listener of all brokers."""
+_LISTENER_KEYS: Final = (
+    *CLUSTER_LISTENER_KEYS,
     "connections.max.reauth.ms",
     "principal.builder.class",
 )
@@ -119,9 +124,17 @@ class FoundKey(NamedTuple):
     """The listener's name in lower case where the key was set for one alone."""
     mechanism: str = ""
 
-    @property
-    def mode(self) -> UpdateMode:
-        return self.definition.mode
+
+def update_mode(name: str) -> UpdateMode:
+    """Who may change a key at run time. What nobody knows may be changed, as in Kafka."""
+    plain = NODE.get(name)
+    if plain is not None:
+        return plain.mode
+    found = re.fullmatch(_LISTENER_PREFIX, name)
+    if found is None or found[3] in CLUSTER_LISTENER_KEYS:
+        return UpdateMode.CLUSTER_WIDE
+    # Brokers differ in their listeners, and in what they need for each.
+    return UpdateMode.PER_BROKER
 
 
 def find_node_key(name: str) -> FoundKey | None:
@@ -129,7 +142,7 @@ def find_node_key(name: str) -> FoundKey | None:
     plain = NODE.get(name)
     if plain is not None:
         return FoundKey(plain)
-    found = _LISTENER_PREFIX.fullmatch(name)
+    found = re.fullmatch(_LISTENER_PREFIX, name)
     if found is None:
         return None
     listener, key = found[2], found[3]
@@ -143,7 +156,7 @@ def find_node_key(name: str) -> FoundKey | None:
 
 def node_synonyms(name: str) -> tuple[str, ...]:
     """The keys that may give a node's key its value, the strongest first, itself included."""
-    found = _LISTENER_PREFIX.fullmatch(name)
+    found = re.fullmatch(_LISTENER_PREFIX, name)
     if found is not None and find_node_key(name) is not None:
         return name, found[3]
     return name, *_FALLBACKS.get(name, ())
@@ -155,7 +168,7 @@ def nearest_node_key(name: str) -> str | None:
     import difflib
 
     prefix, base = "", name
-    if found := _LISTENER_PREFIX.fullmatch(name):
+    if found := re.fullmatch(_LISTENER_PREFIX, name):
         prefix, base = found[1], found[3]
     near = difflib.get_close_matches(base, NODE, n=1, cutoff=0.75)
     if not near or prefix + near[0] == name:

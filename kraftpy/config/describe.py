@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import dropwhile
 from typing import NamedTuple
 
-from kraftpy.config.definition import REQUIRED, ConfigType, render
+from kraftpy.config.definition import REQUIRED, ConfigType, UpdateMode, render
 from kraftpy.config.definitions import NODE, TOPIC, find_node_key, node_synonyms
 from kraftpy.config.dynamic import DynamicConfig
 from kraftpy.config.layers import Source
@@ -55,7 +55,7 @@ def _describe_node_key(dynamic: DynamicConfig, name: str) -> Description:
         name=name,
         value=None if sensitive else value,
         source=synonyms[0].source if synonyms else Source.DEFAULT,
-        read_only=found is None or found.mode.value == "read-only",
+        read_only=found is None or found.definition.mode is UpdateMode.READ_ONLY,
         sensitive=sensitive,
         type=found.definition.type if found is not None else None,
         doc=found.definition.doc if found is not None else "",

@@ -10,10 +10,10 @@ already, so that a value this node can't use is left out and reported, and the r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kraftpy.config.definition import Password, UpdateMode
-from kraftpy.config.definitions import FoundKey, find_node_key
+from kraftpy.config.definitions import find_node_key, update_mode
 from kraftpy.config.layers import Layer, Source, from_mapping
 from kraftpy.config.node_config import NodeConfig
 from kraftpy.config.problems import ConfigurationError, Problem
@@ -118,19 +118,24 @@ def _usable(
 def _refused(settings: Mapping[str, str], *, per_broker: bool) -> list[Problem]:
     problems = []
     for key, text in settings.items():
-        found = find_node_key(key)
-        if found is not None and (reason := _refuse_change(found, per_broker=per_broker)):
-            shown = Password.HIDDEN if found.definition.sensitive else text
-            problems.append(Problem(key, shown, reason))
+        reason = _refuse_change(key, per_broker=per_broker)
+        if reason is not None:
+            found = find_node_key(key)
+            sensitive = found is not None and found.definition.sensitive
+            problems.append(Problem(key, Password.HIDDEN if sensitive else text, reason))
     return problems
 
 
-def _refuse_change(found: FoundKey, *, per_broker: bool) -> str | None:
-    if found.mode is UpdateMode.READ_ONLY:
+# Certificates and keys, which belong to a listener.
+_STORES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.")
+
+
+def _refuse_change(key: str, *, per_broker: bool) -> str | None:
+    mode = update_mode(key)
+    if mode is UpdateMode.READ_ONLY:
         return "can't be changed while the broker runs; set it in its file and restart"
-    if found.mode is UpdateMode.PER_BROKER and not per_broker:
+    if mode is UpdateMode.PER_BROKER and not per_broker:
         return "can be changed for single brokers only"
-    is_security = found.definition.name.startswith(("ssl.", "sasl."))
-    if is_security and not found.listener:
-        return f"must be set for a listener: listener.name.<name>.{found.definition.name}"
+    if key.startswith(_STORES):
+        return f"must be set for a listener: listener.name.<name>.{key}"
     return None

@@ -31,12 +31,12 @@ class EndPoint(NamedTuple):
         return f"{self.listener_name}://{host}:{self.port}"
 
 
-_ENDPOINT: Final = re.compile(r"([^:]+)://(?:\[([0-9A-Za-z\-%._:]*)\]|([0-9A-Za-z\-%._]*)):(\d+)")
+_ENDPOINT: Final = r"([^:]+)://(?:\[([0-9A-Za-z\-%._:]*)\]|([0-9A-Za-z\-%._]*)):([0-9]+)"
 
 
 def parse_endpoint(text: str, protocols: dict[str, SecurityProtocol]) -> EndPoint:
     """`NAME://host:port`; names are upper case whatever was written."""
-    found = _ENDPOINT.fullmatch(text)
+    found = re.fullmatch(_ENDPOINT, text)
     if found is None:
         raise BadValueError(f"can't read {text!r}; write NAME://host:port")
     name, port = found[1].upper(), int(found[4])

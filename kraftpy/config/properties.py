@@ -19,10 +19,9 @@ from kraftpy.config.problems import ConfigurationError, Problem
 __all__ = ["Property", "parse_properties"]
 
 _BLANKS: Final = " \t\f"
-_LINE_END: Final = re.compile(r"\r\n|\r|\n")
-_KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
-_SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
-_ESCAPE: Final = re.compile(r"\\(u.{0,4}|.)", re.DOTALL)
+_LINE_END: Final = r"\r\n|\r|\n"
+_KEY_AND_VALUE: Final = r"(?s)((?:[^\\=: \t\f]|\\.)*)([ \t\f]*[=:]?[ \t\f]*)(.*)"
+_ESCAPE: Final = r"(?s)\\(u.{0,4}|.)"
 _CONTROL: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -38,10 +37,10 @@ def parse_properties(text: str, name: str = "properties") -> list[Property]:
     properties: dict[str, Property] = {}
     problems = []
     for number, line in _logical_lines(text):
-        key_end = _match_end(_KEY, line, 0)
-        value_start = _match_end(_SEPARATOR, line, key_end)
+        found = re.fullmatch(_KEY_AND_VALUE, line)
+        assert found is not None  # The pattern matches any text.
         try:
-            key, value = _unescape(line[:key_end]), _unescape(line[value_start:])
+            key, value = _unescape(found[1]), _unescape(found[3])
         except ValueError as error:
             problems.append(Problem(f"{name} line {number}", None, str(error)))
             continue
@@ -52,27 +51,21 @@ def parse_properties(text: str, name: str = "properties") -> list[Property]:
     return list(properties.values())
 
 
-def _match_end(pattern: re.Pattern[str], line: str, start: int) -> int:
-    found = pattern.match(line, start)
-    return found.end() if found is not None else start
-
-
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with their continuations joined, without comments and blank lines."""
-    unfinished: str | None = None
-    first_number = 0
-    for number, natural in enumerate(_LINE_END.split(text), start=1):
+    unfinished, first_number = "", 0
+    for number, natural in enumerate(re.split(_LINE_END, text), start=1):
         line = natural.lstrip(_BLANKS)
-        if unfinished is None:
+        if not unfinished:
             if line.startswith(("#", "!")):
                 continue
-            unfinished, first_number = "", number
+            first_number = number
         if (len(line) - len(line.rstrip("\\"))) % 2 == 1:
             unfinished += line[:-1]
             continue
         if unfinished or line:
             yield first_number, unfinished + line
-        unfinished = None
+        unfinished = ""
     if unfinished:
         yield first_number, unfinished
 
@@ -80,7 +73,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
-    plain = _ESCAPE.sub(_unescape_one, text)
+    plain = re.sub(_ESCAPE, _unescape_one, text)
     # Two units written apart make one character beyond the basic plane, as they do in Java.
     return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 

@@ -1,10 +1,12 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.StringReader;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.TreeMap;
 import kafka.server.KafkaConfig;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.coordinator.group.GroupConfig;
@@ -21,8 +23,9 @@ import org.apache.kafka.storage.internals.log.LogConfig;
  * <p>Reads one JSON list of questions from standard input and answers with one JSON list:
  * {"scope": S, "key": K, "value": V} asks about one value of a broker, topic, group or client-metrics
  * key; {"scope": "node", "properties": {...}} whether a broker would start with these; the scopes
- * "per-broker" and "cluster-wide" whether they could be changed at run time. An answer is
- * {"parsed": V} or {"refused": REASON}. After the last answer come all definitions.
+ * "per-broker" and "cluster-wide" whether they could be changed at run time; {"scope":
+ * "properties", "text": T} what java.util.Properties reads. An answer is {"parsed": V} or
+ * {"refused": REASON}. After the last answer come all definitions.
  */
 public class ConfigOracle {
     private static final Map<String, ConfigDef> SCOPES = new LinkedHashMap<>();
@@ -54,7 +57,16 @@ public class ConfigOracle {
         return answer;
     }
 
-    private static String parsed(JsonNode question) {
+    private static Map<String, String> readProperties(String text) throws Exception {
+        Properties properties = new Properties();
+        properties.load(new StringReader(text));
+        Map<String, String> sorted = new TreeMap<>();
+        properties.stringPropertyNames()
+                .forEach(name -> sorted.put(name, properties.getProperty(name)));
+        return sorted;
+    }
+
+    private static String parsed(JsonNode question) throws Exception {
         String scope = question.get("scope").asText();
         Properties properties = new Properties();
         if (question.has("properties")) {
@@ -62,6 +74,9 @@ public class ConfigOracle {
                     entry -> properties.put(entry.getKey(), entry.getValue().asText()));
         }
         switch (scope) {
+            case "properties":
+                return new ObjectMapper().writeValueAsString(
+                        readProperties(question.get("text").asText()));
             case "node":
                 KafkaConfig.fromProps(properties, false);
                 return null;

@@ -1,0 +1,99 @@
+"""The tables of keys themselves, and the page that is made from them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kraftpy.config.definition import REQUIRED, Definition, Effect, Value, parse, render
+from kraftpy.config.definitions import CLIENT_METRICS, GROUP, NODE, SECTIONS, TOPIC, find_node_key
+from kraftpy.config.document import document
+
+ROOT = Path(__file__).parents[2]
+ALL = [
+    definition
+    for table in (NODE, TOPIC, GROUP, CLIENT_METRICS)
+    for definition in table.values()
+]  # fmt: skip
+
+
+def test_the_page_is_current() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    assert page == document(), "run: python -m kraftpy.config > docs/configuration.md"
+
+
+def test_no_key_is_defined_twice() -> None:
+    assert sum(len(module.KEYS) for _, module in SECTIONS) == len(NODE)
+
+
+@pytest.mark.parametrize("definition", ALL, ids=lambda definition: definition.name)
+def test_a_definition_is_whole(definition: Definition) -> None:
+    assert definition.doc.endswith(".")
+    assert "|" not in definition.doc
+    assert (definition.effect is Effect.NONE) == bool(definition.reason)
+    assert all(synonym in NODE for synonym in definition.synonyms)
+    if definition.default is not REQUIRED and definition.default is not None:
+        shown = render(definition.default)
+        assert shown is not None
+        assert parse(definition._replace(check=None), shown) == definition.default
+
+
+@pytest.mark.parametrize(
+    ("name", "definition", "listener", "mechanism"),
+    [
+        ("max.connections", "max.connections", "", ""),
+        ("listener.name.external.max.connections", "max.connections", "external", ""),
+        ("listener.name.a.ssl.key.password", "ssl.key.password", "a", ""),
+        ("listener.name.a.plain.sasl.jaas.config", "sasl.jaas.config", "a", "plain"),
+        ("listener.name.a.num.partitions", None, "", ""),
+        ("listener.name.a.plain.ssl.key.password", None, "", ""),
+        ("num.partition", None, "", ""),
+    ],
+)
+def test_keys_of_single_listeners(
+    name: str, definition: str | None, listener: str, mechanism: str
+) -> None:
+    found = find_node_key(name)
+    if definition is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.definition.name, found.listener, found.mechanism) == (
+            definition, listener, mechanism,
+        )  # fmt: skip
+
+
+def test_a_key_without_effect_is_read_by_nobody() -> None:
+    """A key whose effect is none may not be used, or the page would tell a lie."""
+    silent = [name for name, definition in NODE.items() if definition.effect is Effect.NONE]
+    used = []
+    for path in sorted((ROOT / "kraftpy").rglob("*.py")):
+        if "config" not in path.relative_to(ROOT / "kraftpy").parts[:1]:
+            words = [node.value for node in ast.walk(ast.parse(path.read_text()))
+                     if isinstance(node, ast.Constant)]  # fmt: skip
+            used += [f"{path.name}: {name}" for name in silent if "." in name and name in words]
+    assert used == []
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, None), (True, "true"), (1.5, "1.5"), ((), ""), (("a", "b"), "a,b"), ("x", "x")],
+)
+def test_rendering(value: Value, shown: str | None) -> None:
+    assert render(value) == shown
+
+
+def test_importing_pulls_in_nothing_heavy() -> None:
+    """Starting a command must stay quick; difflib is for people who mistype."""
+    program = "import sys; import kraftpy.config; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    loaded = done.stdout.split()
+    assert "kraftpy.config.node_config" in loaded
+    heavy = ("dataclasses", "inspect", "difflib", "trio", "tomllib", "logging", "kraftpy.world")
+    assert [name for name in heavy if name in loaded] == []
