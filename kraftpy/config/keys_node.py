@@ -41,7 +41,7 @@ KEYS: Final = (
            INT, -1, HIGH, effect=YES),
     define("broker.rack",
            "Rack or zone of the broker; replicas are spread over racks.",
-           STRING, None, MEDIUM),
+           STRING, None, MEDIUM, effect=YES),
     define("broker.heartbeat.interval.ms",
            "Pause between a broker's signs of life to the controller.",
            INT, 2000, MEDIUM),

@@ -111,8 +111,8 @@ def test_all_problems_are_told_at_once_with_their_places() -> None:
         "broker.id=x (broken.properties line 1): must be a whole number",
         "process.roles: must be set. What the node is: broker, controller, or both.",
         (
-            "controller.listener.names: must be set. Listeners of the controllers; their first is the "
-            "one that brokers call."
+            "controller.listener.names: must be set. Listeners of the controllers; their first is "
+            "the one that brokers call."
         ),
     ]
 
