@@ -126,11 +126,6 @@ def prepare_batch(
     check_batch(batch, origin=origin, max_message_bytes=rules.max_message_bytes)
     max_timestamp_ms = batch.max_timestamp_ms
     if origin is AppendOrigin.CLIENT:
-        if (
-            rules.timestamp_type is TimestampType.LOG_APPEND_TIME
-            and batch.timestamp_type is TimestampType.LOG_APPEND_TIME
-        ):
-            raise InvalidTimestamp("a producer can't claim LogAppendTime")
         if rules.is_compacted or rules.validates_fully:
             max_timestamp_ms = _check_records(batch, rules, now_ms=now_ms)
         else:
@@ -150,47 +145,51 @@ def prepare_batch(
 
 
 def _check_header_timestamps(batch: RecordBatch, rules: TopicRules, *, now_ms: int) -> None:
-    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        return
     for timestamp_ms in (batch.base_timestamp_ms, batch.max_timestamp_ms):
-        if not _is_acceptable(timestamp_ms, rules, now_ms=now_ms):
-            raise InvalidTimestamp(_timestamp_message(timestamp_ms, rules, now_ms=now_ms))
+        fault = _timestamp_fault(timestamp_ms, batch, rules, now_ms=now_ms)
+        if fault is not None:
+            raise InvalidTimestamp(fault)
 
 
 def _check_records(batch: RecordBatch, rules: TopicRules, *, now_ms: int) -> int:
     """Judge every record; the largest timestamp is returned."""
     faults: list[RecordFault] = []
     has_bad_timestamp = False
-    checks_timestamps = rules.timestamp_type is TimestampType.CREATE_TIME
     max_timestamp_ms = NO_TIMESTAMP
     records = read_records(batch, max_bytes=rules.max_inflated_bytes)
     for index, record in enumerate(records):
-        fault = None
         max_timestamp_ms = max(max_timestamp_ms, record.timestamp_ms)
         if record.offset != batch.base_offset + index:
             fault = f"offset delta {record.offset - batch.base_offset}, expected {index}"
         elif rules.is_compacted and record.key is None:
             fault = "a compacted topic takes no record without a key"
-        elif checks_timestamps and not _is_acceptable(record.timestamp_ms, rules, now_ms=now_ms):
-            fault = _timestamp_message(record.timestamp_ms, rules, now_ms=now_ms)
+        else:
+            timestamp_fault = _timestamp_fault(record.timestamp_ms, batch, rules, now_ms=now_ms)
+            if timestamp_fault is None:
+                continue
+            fault = timestamp_fault
             has_bad_timestamp = True
-        if fault is not None and len(faults) < _MAX_REPORTED_FAULTS:
+        if len(faults) < _MAX_REPORTED_FAULTS:
             faults.append(RecordFault(index, fault))
     if has_bad_timestamp:
-        raise InvalidTimestamp("some records have timestamps out of range", faults)
+        raise InvalidTimestamp("some records have timestamps that the topic refuses", faults)
     if faults:
         raise InvalidRecord(f"some records are refused, the first: {faults[0].message}", faults)
     return max_timestamp_ms
 
 
-def _is_acceptable(timestamp_ms: int, rules: TopicRules, *, now_ms: int) -> bool:
-    return timestamp_ms == NO_TIMESTAMP or (
+def _timestamp_fault(
+    timestamp_ms: int, batch: RecordBatch, rules: TopicRules, *, now_ms: int
+) -> str | None:
+    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME or timestamp_ms == NO_TIMESTAMP:
+        if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            return "a producer can't claim LogAppendTime"
+        return None
+    if (
         now_ms - timestamp_ms <= rules.timestamp_before_max_ms
         and timestamp_ms - now_ms <= rules.timestamp_after_max_ms
-    )
-
-
-def _timestamp_message(timestamp_ms: int, rules: TopicRules, *, now_ms: int) -> str:
+    ):
+        return None
     return (
         f"timestamp {timestamp_ms} is not within {rules.timestamp_before_max_ms} ms before "
         f"and {rules.timestamp_after_max_ms} ms after {now_ms}"

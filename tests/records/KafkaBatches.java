@@ -1,97 +1,144 @@
-import org.apache.kafka.common.record.internal.*;
-import org.apache.kafka.common.record.*;
-import org.apache.kafka.common.compress.*;
-import org.apache.kafka.common.header.*;
-import org.apache.kafka.common.header.internals.*;
-import org.apache.kafka.common.message.*;
-import org.apache.kafka.common.Uuid;
-import org.apache.kafka.common.record.internal.Record;
-import org.apache.kafka.common.utils.*;
+// Prints kafka_batches.json: record data of every format and codec, and control batches, as Apache
+// Kafka writes them. Names and hexadecimal bytes; the tests know what is in them.
+
 import java.nio.ByteBuffer;
-import java.util.*;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.HexFormat;
+import java.util.List;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.compress.Compression;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.message.KRaftVersionRecord;
+import org.apache.kafka.common.message.LeaderChangeMessage;
+import org.apache.kafka.common.message.SnapshotFooterRecord;
+import org.apache.kafka.common.message.SnapshotHeaderRecord;
+import org.apache.kafka.common.message.VotersRecord;
+import org.apache.kafka.common.record.TimestampType;
+import org.apache.kafka.common.record.internal.CompressionType;
+import org.apache.kafka.common.record.internal.ControlRecordType;
+import org.apache.kafka.common.record.internal.DefaultRecordBatch;
+import org.apache.kafka.common.record.internal.EndTransactionMarker;
+import org.apache.kafka.common.record.internal.MemoryRecords;
+import org.apache.kafka.common.record.internal.MemoryRecordsBuilder;
+import org.apache.kafka.common.record.internal.SimpleRecord;
+import org.apache.kafka.common.utils.ByteBufferOutputStream;
 
 public class KafkaBatches {
-    static List<String> lines = new ArrayList<>();
-    static void put(String name, ByteBuffer b) {
-        ByteBuffer d = b.duplicate();
-        StringBuilder s = new StringBuilder();
-        while (d.hasRemaining()) s.append(String.format("%02x", d.get()));
-        lines.add("  \"" + name + "\": \"" + s + "\"");
+    static final long NOW_MS = 1700000000000L;
+    static final int EPOCH = 9;
+    static final int ROOM = 1 << 20;
+    static final Header[] NO_HEADERS = {};
+    static final List<String> LINES = new ArrayList<>();
+
+    public static void main(String[] arguments) {
+        compressed();
+        plain();
+        withTimestamps();
+        ofTransactions();
+        ofTheMetadataLog();
+        System.out.println("{\n" + String.join(",\n", LINES) + "\n}");
     }
-    static Compression codec(String n) {
-        switch (n) {
-            case "gzip": return Compression.gzip().build();
-            case "snappy": return Compression.snappy().build();
-            case "lz4": return Compression.lz4().build();
-            case "zstd": return Compression.zstd().build();
-            default: return Compression.NONE;
-        }
+
+    static void put(String name, ByteBuffer buffer) {
+        byte[] bytes = new byte[buffer.remaining()];
+        buffer.duplicate().get(bytes);
+        LINES.add("  \"" + name + "\": \"" + HexFormat.of().formatHex(bytes) + "\"");
     }
-    static byte[] b(String s) { return s == null ? null : s.getBytes(java.nio.charset.StandardCharsets.UTF_8); }
-    static String repeat(char c, int n) { char[] a = new char[n]; Arrays.fill(a, c); return new String(a); }
-    static MemoryRecords batch(byte magic, String name) {
-        ByteBufferOutputStream out = new ByteBufferOutputStream(1024);
-        MemoryRecordsBuilder m = new MemoryRecordsBuilder(out, magic, codec(name), TimestampType.CREATE_TIME,
-            100L, RecordBatch.NO_TIMESTAMP, -1L, (short) -1, -1, false, false, -1, 1 << 20);
-        Header[] hs = magic == 2 ? new Header[]{new RecordHeader("trace", b("1")), new RecordHeader("ü", null)} : Record.EMPTY_HEADERS;
-        m.append(1700000000000L, b("key"), b("value"), Record.EMPTY_HEADERS);
-        m.append(1700000000500L, null, b("no key"), hs);
-        m.append(1699999999999L, b("tombstone"), null, Record.EMPTY_HEADERS);
-        m.append(1700000000100L, b("long"), b(repeat('x', 70000)), Record.EMPTY_HEADERS);
-        return m.build();
+
+    static byte[] bytes(String text) {
+        return text == null ? null : text.getBytes(StandardCharsets.UTF_8);
     }
-    public static void main(String[] a) {
-        for (byte magic : new byte[]{0, 1, 2})
-            for (String c : new String[]{"none", "gzip", "snappy", "lz4", "zstd"}) {
-                if (magic < 2 && c.equals("zstd")) continue;
-                if (c.equals("none")) continue;
-                put("v" + magic + "_" + c, batch(magic, c).buffer());
+
+    static MemoryRecordsBuilder builder(
+        int magic, CompressionType codec, TimestampType type, long offset, long appendTime, int epoch,
+        long horizon
+    ) {
+        return new MemoryRecordsBuilder(
+            new ByteBufferOutputStream(1024), (byte) magic, Compression.of(codec).build(), type, offset,
+            appendTime, -1L, (short) -1, -1, false, false, epoch, ROOM, horizon);
+    }
+
+    static void compressed() {
+        for (int magic = 0; magic <= 2; magic++)
+            for (CompressionType codec : CompressionType.values()) {
+                if (codec == CompressionType.NONE) continue;
+                if (codec == CompressionType.ZSTD && magic < 2) continue;
+                MemoryRecordsBuilder builder =
+                    builder(magic, codec, TimestampType.CREATE_TIME, 100L, -1L, -1, -1L);
+                Header[] headers = magic < 2 ? NO_HEADERS : new Header[] {
+                    new RecordHeader("trace", bytes("1")), new RecordHeader("ü", null)};
+                builder.append(NOW_MS, bytes("key"), bytes("value"), NO_HEADERS);
+                builder.append(NOW_MS + 500, null, bytes("no key"), headers);
+                builder.append(NOW_MS - 1, bytes("tombstone"), null, NO_HEADERS);
+                builder.append(NOW_MS + 100, bytes("long"), bytes("x".repeat(70000)), NO_HEADERS);
+                put("v" + magic + "_" + codec.name, builder.build().buffer());
             }
-        for (byte magic : new byte[]{0, 1, 2})
-            put("v" + magic + "_none", MemoryRecords.withRecords(magic, 7L, Compression.NONE, TimestampType.CREATE_TIME,
-                -1L, (short) -1, -1, 5, false,
-                new SimpleRecord(1700000000000L, b("key"), b("value")), new SimpleRecord(1700000000001L, null, b("v2")),
-                new SimpleRecord(1699999999999L, b("k3"), (byte[]) null)).buffer());
-        put("transactional", MemoryRecords.withTransactionalRecords((byte) 2, 40L, Compression.NONE, 77L, (short) 3, 12, 9,
-            new SimpleRecord(1700000000000L, b("k"), b("v"))).buffer());
-        ByteBufferOutputStream out = new ByteBufferOutputStream(1024);
-        MemoryRecordsBuilder m = new MemoryRecordsBuilder(out, (byte) 2, Compression.NONE, TimestampType.LOG_APPEND_TIME,
-            5L, 1700000009999L, -1L, (short) -1, -1, false, false, 2, 1 << 20);
-        m.append(1L, b("k"), b("v")); m.append(2L, b("k"), b("v"));
-        put("log_append_time", m.build().buffer());
-        out = new ByteBufferOutputStream(1024);
-        m = new MemoryRecordsBuilder(out, (byte) 2, Compression.NONE, TimestampType.CREATE_TIME,
-            5L, -1L, -1L, (short) -1, -1, false, false, 2, 1 << 20, 1700000005000L);
-        m.appendWithOffset(6L, 1700000000000L, b("k"), (byte[]) null);
-        m.appendWithOffset(9L, 1700000000007L, b("k2"), b("v"));
-        m.overrideLastOffset(12L);
-        put("delete_horizon", m.build().buffer());
-        ByteBuffer empty = ByteBuffer.allocate(61);
-        DefaultRecordBatch.writeEmptyHeader(empty, (byte) 2, 77L, (short) 3, 15, 20L, 24L, 4, TimestampType.CREATE_TIME, 1700000000000L, true, false);
-        empty.flip();
-        put("empty", empty);
-        put("commit", MemoryRecords.withEndTransactionMarker(50L, 1700000000000L, 9, 77L, (short) 3,
-            new EndTransactionMarker(ControlRecordType.COMMIT, 6)).buffer());
-        put("abort", MemoryRecords.withEndTransactionMarker(50L, 1700000000000L, 9, 77L, (short) 3,
-            new EndTransactionMarker(ControlRecordType.ABORT, 6)).buffer());
-        Uuid u = new Uuid(1L, 2L);
-        put("leader_change", MemoryRecords.withLeaderChangeMessage(60L, 1700000000000L, 9, ByteBuffer.allocate(512),
-            new LeaderChangeMessage().setVersion((short) 0).setLeaderId(1).setVoters(List.of(new LeaderChangeMessage.Voter().setVoterId(1), new LeaderChangeMessage.Voter().setVoterId(2)))
-            .setGrantingVoters(List.of(new LeaderChangeMessage.Voter().setVoterId(2)))).buffer());
-        try { put("leader_change_v1", MemoryRecords.withLeaderChangeMessage(60L, 1700000000000L, 9, ByteBuffer.allocate(512),
-            new LeaderChangeMessage().setVersion((short) 1).setLeaderId(1).setVoters(List.of(new LeaderChangeMessage.Voter().setVoterId(1).setVoterDirectoryId(u)))
-            .setGrantingVoters(List.of())).buffer()); } catch (Throwable t) { System.err.println(t); }
-        put("snapshot_header", MemoryRecords.withSnapshotHeaderRecord(0L, 1700000000000L, 9, ByteBuffer.allocate(512),
-            new SnapshotHeaderRecord().setVersion((short) 0).setLastContainedLogTimestamp(1699999999000L)).buffer());
-        put("snapshot_footer", MemoryRecords.withSnapshotFooterRecord(8L, 1700000000000L, 9, ByteBuffer.allocate(512),
-            new SnapshotFooterRecord().setVersion((short) 0)).buffer());
-        put("kraft_version", MemoryRecords.withKRaftVersionRecord(1L, 1700000000000L, 9, ByteBuffer.allocate(512),
-            new KRaftVersionRecord().setVersion((short) 0).setKRaftVersion((short) 1)).buffer());
-        VotersRecord.EndpointCollection es = new VotersRecord.EndpointCollection();
-        es.add(new VotersRecord.Endpoint().setName("CONTROLLER").setHost("localhost").setPort(9093));
-        put("voters", MemoryRecords.withVotersRecord(2L, 1700000000000L, 9, ByteBuffer.allocate(512),
-            new VotersRecord().setVersion((short) 0).setVoters(List.of(new VotersRecord.Voter().setVoterId(1).setVoterDirectoryId(u).setEndpoints(es)
-            .setKRaftVersionFeature(new VotersRecord.KRaftVersionFeature().setMinSupportedVersion((short) 0).setMaxSupportedVersion((short) 1))))).buffer());
-        System.out.println("{\n" + String.join(",\n", lines) + "\n}");
+    }
+
+    static void plain() {
+        for (int magic = 0; magic <= 2; magic++)
+            put("v" + magic + "_none", MemoryRecords.withRecords(
+                (byte) magic, 7L, Compression.NONE, TimestampType.CREATE_TIME, -1L, (short) -1, -1, 5,
+                false, new SimpleRecord(NOW_MS, bytes("key"), bytes("value")),
+                new SimpleRecord(NOW_MS + 1, null, bytes("v2")),
+                new SimpleRecord(NOW_MS - 1, bytes("k3"), (byte[]) null)).buffer());
+    }
+
+    static void withTimestamps() {
+        MemoryRecordsBuilder builder = builder(
+            2, CompressionType.NONE, TimestampType.LOG_APPEND_TIME, 5L, NOW_MS + 9999, 2, -1L);
+        builder.append(1L, bytes("k"), bytes("v"));
+        builder.append(2L, bytes("k"), bytes("v"));
+        put("log_append_time", builder.build().buffer());
+
+        builder = builder(
+            2, CompressionType.NONE, TimestampType.CREATE_TIME, 5L, -1L, 2, NOW_MS + 5000);
+        builder.appendWithOffset(6L, NOW_MS, bytes("k"), (byte[]) null);
+        builder.appendWithOffset(9L, NOW_MS + 7, bytes("k2"), bytes("v"));
+        builder.overrideLastOffset(12L);
+        put("delete_horizon", builder.build().buffer());
+    }
+
+    static void ofTransactions() {
+        put("transactional", MemoryRecords.withTransactionalRecords(
+            (byte) 2, 40L, Compression.NONE, 77L, (short) 3, 12, EPOCH,
+            new SimpleRecord(NOW_MS, bytes("k"), bytes("v"))).buffer());
+        ByteBuffer empty = ByteBuffer.allocate(DefaultRecordBatch.RECORD_BATCH_OVERHEAD);
+        DefaultRecordBatch.writeEmptyHeader(
+            empty, (byte) 2, 77L, (short) 3, 15, 20L, 24L, 4, TimestampType.CREATE_TIME, NOW_MS, true,
+            false);
+        put("empty", empty.flip());
+        for (ControlRecordType type : List.of(ControlRecordType.COMMIT, ControlRecordType.ABORT))
+            put(type.name().toLowerCase(), MemoryRecords.withEndTransactionMarker(
+                50L, NOW_MS, EPOCH, 77L, (short) 3, new EndTransactionMarker(type, 6)).buffer());
+    }
+
+    static void ofTheMetadataLog() {
+        put("leader_change", MemoryRecords.withLeaderChangeMessage(
+            60L, NOW_MS, EPOCH, ByteBuffer.allocate(512), new LeaderChangeMessage().setLeaderId(1)
+                .setVoters(List.of(voter(1), voter(2))).setGrantingVoters(List.of(voter(2)))).buffer());
+        put("snapshot_header", MemoryRecords.withSnapshotHeaderRecord(
+            0L, NOW_MS, EPOCH, ByteBuffer.allocate(512),
+            new SnapshotHeaderRecord().setLastContainedLogTimestamp(NOW_MS - 1000)).buffer());
+        put("snapshot_footer", MemoryRecords.withSnapshotFooterRecord(
+            8L, NOW_MS, EPOCH, ByteBuffer.allocate(512), new SnapshotFooterRecord()).buffer());
+        put("kraft_version", MemoryRecords.withKRaftVersionRecord(
+            1L, NOW_MS, EPOCH, ByteBuffer.allocate(512),
+            new KRaftVersionRecord().setKRaftVersion((short) 1)).buffer());
+        VotersRecord.EndpointCollection endpoints = new VotersRecord.EndpointCollection();
+        endpoints.add(
+            new VotersRecord.Endpoint().setName("CONTROLLER").setHost("localhost").setPort(9093));
+        put("voters", MemoryRecords.withVotersRecord(
+            2L, NOW_MS, EPOCH, ByteBuffer.allocate(512), new VotersRecord().setVoters(List.of(
+                new VotersRecord.Voter().setVoterId(1).setVoterDirectoryId(new Uuid(1L, 2L))
+                    .setEndpoints(endpoints).setKRaftVersionFeature(
+                        new VotersRecord.KRaftVersionFeature().setMaxSupportedVersion((short) 1))))
+        ).buffer());
+    }
+
+    static LeaderChangeMessage.Voter voter(int id) {
+        return new LeaderChangeMessage.Voter().setVoterId(id);
     }
 }
