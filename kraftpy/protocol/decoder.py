@@ -59,7 +59,7 @@ _HELPERS = {
 
 
 def write_decoder(message_class: type[Message], version: int) -> Source:
-    """Source of `decode(buffer, may_have_rest)`, which returns a message or raises a plain Python error."""
+    """Source of `decode(buffer, may_have_rest)`: a message, or some plain Python error."""
     return _DecoderWriter(message_class, version).source
 
 
