@@ -20,8 +20,8 @@ Replay, after a reload or as a follower, is the same with the origin REPLICATION
 accepted is taken without checks.
 
 Who is checked for what: batches of clients for epoch, sequence and transaction; batches of a
-coordinator (offset commits), which have no sequence, for epoch and transaction; markers for epoch
-and coordinator epoch. Verification is in verifications.py.
+coordinator (offset commits), which all have sequence 0, for epoch and transaction; markers for
+epoch and coordinator epoch. Verification is in verifications.py.
 
 The last stable offset. A transaction holds readers back from its first batch to its marker, and
 longer: until the high watermark has passed the marker, which might otherwise still be lost to a
