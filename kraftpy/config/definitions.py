@@ -31,7 +31,7 @@ from kraftpy.config import (
     keys_topic,
     keys_transactions,
 )
-from kraftpy.config.definition import REQUIRED, Definition, UpdateMode, Value
+from kraftpy.config.definition import REQUIRED, Definition, Password, UpdateMode, Value
 
 __all__ = [
     "CLIENT_METRICS",
@@ -46,6 +46,7 @@ __all__ = [
     "find_node_key",
     "nearest_node_key",
     "node_synonyms",
+    "presentable",
     "update_mode",
 ]
 
@@ -152,6 +153,12 @@ def find_node_key(name: str) -> FoundKey | None:
     if mechanism_key in NODE and mechanism_key.startswith(("sasl.", "connections.max.reauth")):
         return FoundKey(NODE[mechanism_key], listener, mechanism)
     return None
+
+
+def presentable(name: str, text: str) -> str:
+    """The text of a node's setting as an error message may show it."""
+    found = find_node_key(name)
+    return Password.HIDDEN if found is not None and found.definition.sensitive else text
 
 
 def node_synonyms(name: str) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from kraftpy.config.definition import Password, UpdateMode
-from kraftpy.config.definitions import find_node_key, update_mode
+from kraftpy.config.definition import UpdateMode
+from kraftpy.config.definitions import presentable, update_mode
 from kraftpy.config.layers import Layer, Source, from_mapping
 from kraftpy.config.node_config import NodeConfig
 from kraftpy.config.problems import ConfigurationError, Problem
@@ -120,9 +120,7 @@ def _refused(settings: Mapping[str, str], *, per_broker: bool) -> list[Problem]:
     for key, text in settings.items():
         reason = _refuse_change(key, per_broker=per_broker)
         if reason is not None:
-            found = find_node_key(key)
-            sensitive = found is not None and found.definition.sensitive
-            problems.append(Problem(key, Password.HIDDEN if sensitive else text, reason))
+            problems.append(Problem(key, presentable(key, text), reason))
     return problems
 
 

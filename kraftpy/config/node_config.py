@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kraftpy.config.definition import REQUIRED, Password, Value, parse, render
+from kraftpy.config.definition import REQUIRED, Value, parse, render
 from kraftpy.config.definitions import (
     NODE,
     NODE_DEFAULTS,
     REMOVED,
     find_node_key,
     nearest_node_key,
+    presentable,
 )
 from kraftpy.config.layers import Layer, Setting, Source, stack
 from kraftpy.config.problems import BadValueError, ConfigurationError, Problem
@@ -193,12 +194,9 @@ class NodeConfig:
 
     def _as_given(self, key: str) -> str | None:
         setting = self._settings.get(key)
-        found = find_node_key(key)
         if setting is None:
             return render(self._values.get(key))
-        if found is not None and found.definition.sensitive:
-            return Password.HIDDEN
-        return setting.text
+        return presentable(key, setting.text)
 
 
 def _fill_node_id(settings: dict[str, Setting]) -> None:

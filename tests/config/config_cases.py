@@ -170,6 +170,8 @@ def broken_nodes() -> list[dict[str, str]]:
             "PLAINTEXT://h:9092,CONTROLLER://h:9092",
             "PLAINTEXT://:9092",
             "CONTROLLER://h:9093",
+            "PLAINTEXT://h:9092,CONTROLLER://0.0.0.0:9093",
+            "PLAINTEXT://h:9092,CONTROLLER://:9093",
         ),
         "listeners": (
             "PLAINTEXT://h:9092, CONTROLLER://h:9093",
