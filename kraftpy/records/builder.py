@@ -35,7 +35,7 @@ from kraftpy.records.compression import Codec, compress
 from kraftpy.records.errors import RecordTooLarge
 from kraftpy.records.reader import Header, Record, record_data
 from kraftpy.records.varint import append_varint, wrap_int64
-from kraftpy.world import assert_always
+from kraftpy.world import InternalInvariant, assert_always
 
 if TYPE_CHECKING:
     from kraftpy.world import Buffer
@@ -131,12 +131,9 @@ class BatchBuilder:
         """Append a record; its offset follows the last one's unless given."""
         if offset is None:
             offset = self._last_offset + 1
-        assert_always(
-            offset > self._last_offset and offset - self._base_offset <= MAX_INT32,
-            "records.offset_order",
-            offset=offset,
-            last_offset=self._last_offset,
-        )
+        offset_delta = offset - self._base_offset
+        if offset <= self._last_offset or offset_delta > MAX_INT32:
+            raise InternalInvariant(f"records.offset_order {offset} after {self._last_offset}")
         if self._count == 0 and not self._attributes & DELETE_HORIZON:
             self._base_timestamp_ms = timestamp_ms
         self._max_timestamp_ms = max(self._max_timestamp_ms, timestamp_ms)
@@ -144,8 +141,12 @@ class BatchBuilder:
         self._count += 1
 
         record = bytearray(1)  # The record's attributes: nothing is defined in them.
-        append_varint(record, wrap_int64(timestamp_ms - self._base_timestamp_ms))
-        append_varint(record, offset - self._base_offset)
+        timestamp_delta = timestamp_ms - self._base_timestamp_ms
+        if 0 <= timestamp_delta <= _ONE_BYTE_MAX:
+            record.append(timestamp_delta << 1)
+        else:
+            append_varint(record, wrap_int64(timestamp_delta))
+        append_varint(record, offset_delta)
         _append_nullable(record, key)
         _append_nullable(record, value)
         if headers:

@@ -28,6 +28,8 @@ Header: TypeAlias = tuple[str, bytes | None]
 
 _MIN_HEADER_SIZE = 2
 
+_new_tuple = tuple.__new__
+
 
 class Record(NamedTuple):
     """One record, of any format: what was sent, and its place in the log."""
@@ -112,7 +114,10 @@ def _read(
                     timestamp_ms = wrap_int64(timestamp_ms)
             else:
                 timestamp_ms = log_append_time_ms
-            yield Record(base_offset + offset_delta, timestamp_ms, key, value, headers)
+            # As Record(...), without the call of its constructor: a tenth of the whole loop.
+            yield _new_tuple(
+                Record, (base_offset + offset_delta, timestamp_ms, key, value, headers)
+            )
     except IndexError:
         raise InvalidRecord(f"the batch ends before its {count} records do") from None
     if count < 0 or position != len(data):

@@ -37,6 +37,13 @@ def append_varint(buffer: bytearray, value: int) -> None:
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     """The 32-bit number at `position`, and the position behind it."""
+    first = buffer[position]
+    if first < 0x80:
+        return (first >> 1) ^ -(first & 1), position + 1
+    second = buffer[position + 1]
+    if second < 0x80:  # Lengths up to 8,191: common enough to be spared the loop.
+        both = first & 0x7F | second << 7
+        return (both >> 1) ^ -(both & 1), position + 2
     return _read(buffer, position, _VARINT_BITS)
 
 
