@@ -159,9 +159,10 @@ class NodeConfig:
     def log_retention_ms(self) -> int:
         """Of milliseconds, minutes and hours the finest that is set; -1 keeps records for ever."""
         in_ms = self._first_ms(
-            ("log.retention.ms", 1), ("log.retention.minutes", 60_000),
+            ("log.retention.ms", 1),
+            ("log.retention.minutes", 60_000),
             ("log.retention.hours", 3_600_000),
-        )  # fmt: skip
+        )
         return max(in_ms, -1)
 
     @property

@@ -72,9 +72,12 @@ def check_topic_settings(settings: Mapping[str, str], node: NodeConfig) -> None:
     )
     if lag_ms > max_lag_ms:
         problems.append(
-            Problem("min.compaction.lag.ms", str(lag_ms),
-                    f"must be at most max.compaction.lag.ms={max_lag_ms}")
-        )  # fmt: skip
+            Problem(
+                "min.compaction.lag.ms",
+                str(lag_ms),
+                f"must be at most max.compaction.lag.ms={max_lag_ms}",
+            )
+        )
     if topic["remote.storage.enable"]:
         problems.append(Problem("remote.storage.enable", "true", "there is no tiered storage"))
     if problems:
@@ -97,8 +100,11 @@ def check_group_settings(settings: Mapping[str, str], node: NodeConfig) -> None:
             problems.append(
                 Problem(name, str(value), f"must be {at_least}at most {high}={node[high]}")
             )
-    problems += [problem for kind in ("consumer", "share", "streams")
-                 if (problem := _heartbeat_problem(kind, values, node))]  # fmt: skip
+    problems += [
+        problem
+        for kind in ("consumer", "share", "streams")
+        if (problem := _heartbeat_problem(kind, values, node))
+    ]
     if problems:
         raise ConfigurationError(problems)
 

@@ -67,8 +67,11 @@ def derive_topology(
     )
 
     broker_listeners = _without(listeners, controller_names)
-    voters = tuple(Voter(*voter) for item in items("controller.quorum.voters")
-                   if (voter := parse_voter(item)) is not None)  # fmt: skip
+    voters = tuple(
+        Voter(*voter)
+        for item in items("controller.quorum.voters")
+        if (voter := parse_voter(item)) is not None
+    )
     return Topology(
         roles=items("process.roles"),
         voters=voters,

@@ -102,8 +102,10 @@ def test_a_recorded_value_that_cannot_be_used_is_left_out_and_the_rest_holds() -
         per_broker={"log.roll.ms": "0", "log.retention.ms": "5"},
     )
     assert sorted(problem.key for problem in problems) == [
-        "log.roll.ms", "max.connections", "node.id",
-    ]  # fmt: skip
+        "log.roll.ms",
+        "max.connections",
+        "node.id",
+    ]
     assert node.current["max.connections.per.ip"] == 9
     assert node.current.log_retention_ms == 5
     assert node.current.node_id == 1
@@ -177,8 +179,10 @@ def test_a_topic_inherits_and_overrides() -> None:
     # As in Kafka, a retention given in hours has no synonym under the name of milliseconds.
     retention = named(described, "retention.ms")
     assert (retention.value, retention.source, retention.synonyms) == (
-        "3600000", Source.DEFAULT, (),
-    )  # fmt: skip
+        "3600000",
+        Source.DEFAULT,
+        (),
+    )
 
 
 def test_tests_may_use_tiny_segments() -> None:

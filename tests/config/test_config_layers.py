@@ -23,8 +23,13 @@ def test_a_properties_file() -> None:
     """The whole format is compared with Java's in test_config_oracle.py."""
     text = "# one\n! two\na=1\n b : 2\nc 3\nd=x,\\\n   y\ne\\=f=\\u00e9\\t\na=4\r\ng"
     assert texts(from_properties(text)) == {
-        "a": "4", "b": "2", "c": "3", "d": "x,y", "e=f": "é\t", "g": "",
-    }  # fmt: skip
+        "a": "4",
+        "b": "2",
+        "c": "3",
+        "d": "x,y",
+        "e=f": "é\t",
+        "g": "",
+    }
 
 
 def test_a_setting_knows_its_first_line() -> None:
@@ -87,8 +92,10 @@ def test_the_image_listens_where_it_advertises(
 
 def test_assignments() -> None:
     assert texts(from_assignments(["a=1", "b=x=y", " c =", "a=2"])) == {
-        "a": "2", "b": "x=y", "c": "",
-    }  # fmt: skip
+        "a": "2",
+        "b": "x=y",
+        "c": "",
+    }
     with pytest.raises(ConfigurationError) as raised:
         from_assignments(["a", "=b", "c=1"])
     assert str(raised.value) == (

@@ -215,12 +215,15 @@ def test_topology_of_a_combined_node() -> None:
     assert topology.roles == ("broker", "controller")
     assert topology.voters == (Voter(1, "localhost", 9093),)
     assert [str(each) for each in topology.listeners] == [
-        "IN://localhost:9092", "OUT://:9094", "CONTROLLER://localhost:9093",
-    ]  # fmt: skip
+        "IN://localhost:9092",
+        "OUT://:9094",
+        "CONTROLLER://localhost:9093",
+    ]
     assert [each.listener_name for each in topology.broker_listeners] == ["IN", "OUT"]
     assert [str(each) for each in topology.advertised_broker_listeners] == [
-        "IN://localhost:9092", "OUT://example.com:9094",
-    ]  # fmt: skip
+        "IN://localhost:9092",
+        "OUT://example.com:9094",
+    ]
     assert topology.inter_broker_listener_name == "IN"
     assert [str(each) for each in topology.controller_listeners] == ["CONTROLLER://localhost:9093"]
 

@@ -15,10 +15,8 @@ from kraftpy.config.document import document
 
 ROOT = Path(__file__).parents[2]
 ALL = [
-    definition
-    for table in (NODE, TOPIC, GROUP, CLIENT_METRICS)
-    for definition in table.values()
-]  # fmt: skip
+    definition for table in (NODE, TOPIC, GROUP, CLIENT_METRICS) for definition in table.values()
+]
 
 
 def test_the_page_is_current() -> None:
@@ -63,8 +61,10 @@ def test_keys_of_single_listeners(
     else:
         assert found is not None
         assert (found.definition.name, found.listener, found.mechanism) == (
-            definition, listener, mechanism,
-        )  # fmt: skip
+            definition,
+            listener,
+            mechanism,
+        )
 
 
 # Keys that others read through an attribute of NodeConfig or its Topology.
