@@ -13,6 +13,7 @@ A handler that answers later copies what it still needs of bytes and record fiel
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -38,14 +39,14 @@ class ApiError(Exception):
         self.message = code.message if message is None else message
 
 
-class Handler:
+class Handler(ABC):
     """One API. Subclasses set `api_key` and implement `handle`."""
 
     api_key: ClassVar[int]
 
+    @abstractmethod
     def handle(self, request: Any, context: RequestContext) -> Response | None:
         """Answer `request`, or return None and answer through `context` later."""
-        raise NotImplementedError
 
     def error_answer(
         self, request: Any, context: RequestContext, code: ErrorCode, message: str | None

@@ -6,6 +6,8 @@ of the two its sender believes to be talking to, and is refused when that is wro
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 from kraftpy.api.cluster import CLUSTER_OPERATIONS, ClusterView, NodeEndpoint
@@ -30,11 +32,13 @@ class _DescribeClusterHandler(Handler):
     def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
 
-    def nodes(self, listener_name: str) -> list[NodeEndpoint]:
-        raise NotImplementedError
+    @abstractmethod
+    def nodes(self, listener_name: str) -> Sequence[NodeEndpoint]:
+        """Those to tell of."""
 
+    @abstractmethod
     def controller_id(self) -> int:
-        raise NotImplementedError
+        """The one to name as controller."""
 
     def handle(
         self, request: DescribeClusterRequest, context: RequestContext
@@ -62,8 +66,8 @@ class DescribeBrokersHandler(_DescribeClusterHandler):
 
     endpoint_type = _BROKERS
 
-    def nodes(self, listener_name: str) -> list[NodeEndpoint]:
-        return list(self._cluster.brokers(listener_name))
+    def nodes(self, listener_name: str) -> Sequence[NodeEndpoint]:
+        return self._cluster.brokers(listener_name)
 
     def controller_id(self) -> int:
         return self._cluster.controller_for_clients()
@@ -74,8 +78,8 @@ class DescribeControllersHandler(_DescribeClusterHandler):
 
     endpoint_type = _CONTROLLERS
 
-    def nodes(self, listener_name: str) -> list[NodeEndpoint]:
-        return list(self._cluster.controllers(listener_name))
+    def nodes(self, listener_name: str) -> Sequence[NodeEndpoint]:
+        return self._cluster.controllers(listener_name)
 
     def controller_id(self) -> int:
         return self._cluster.active_controller()

@@ -76,8 +76,7 @@ def _run_command(command: Command, arguments: Sequence[str]) -> int:
     module.add_arguments(parser)
     options = parser.parse_args(arguments)
     try:
-        exit_code = module.run(options)
-        assert isinstance(exit_code, int)
+        exit_code: int = module.run(options)
         sys.stdout.flush()
         return exit_code
     except CommandFailed as failure:

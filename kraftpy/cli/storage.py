@@ -19,8 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     verbs.add_parser("random-uuid", help="print a new random id for a cluster or a directory")
 
 
-def run(options: Namespace) -> int:
-    assert options.verb == "random-uuid"
+def run(_options: Namespace) -> int:
     print(random_uuid(random.SystemRandom()))
     return 0
 

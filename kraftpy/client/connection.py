@@ -9,6 +9,7 @@ task reads; a second one exists only while the system takes no more bytes.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import trio
@@ -114,16 +115,16 @@ class Connection:
         self._send(self._core.open(self._clock.monotonic_ms()))
         self._nursery.start_soon(self._read, name=f"client-read[{self._name()}]")
         while self._core.state is State.NEGOTIATING:
-            deadline_ms = self._core.next_deadline_ms()
-            assert deadline_ms is not None
-            await self._wait_until(self._negotiated, deadline_ms)
+            await self._wait_until(self._negotiated, self._core.next_deadline_ms())
         if self._core.failure is not None:
             raise self._core.failure
 
-    async def _wait_until(self, done: trio.Event, deadline_ms: int) -> None:
+    async def _wait_until(self, done: trio.Event, deadline_ms: int | None) -> None:
         """Wait for `done`, but give the connection up when an answer is overdue."""
-        seconds = (deadline_ms - self._clock.monotonic_ms()) / 1000
-        with self._clock.move_on_after(max(0.0, seconds)):
+        seconds = inf
+        if deadline_ms is not None:
+            seconds = max(0.0, (deadline_ms - self._clock.monotonic_ms()) / 1000)
+        with self._clock.move_on_after(seconds):
             await done.wait()
         self._core.expire(self._clock.monotonic_ms())
         self._shut_if_lost()

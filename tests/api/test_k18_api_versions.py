@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from api.recording import Bench, ThreeFeatures, lone_node, payload
 
-from kraftpy.api.handler import Handler
+from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.api.served import broker_handlers
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -13,6 +13,9 @@ from kraftpy.protocol.schema.k18_api_versions import ApiVersionsRequest, ApiVers
 
 class Produce(Handler):
     api_key = 0
+
+    def handle(self, request: object, context: RequestContext) -> None:
+        context.respond_nothing()
 
 
 def ask(bench: Bench, version: int, name: str = "kraftpy", software: str = "1.0") -> object:
