@@ -258,9 +258,8 @@ class Connection:
     def _has_window(self, frame_bytes: int, now: float) -> bool:
         """Whether a frame of this size may be served now, or could if it may run ahead."""
         line = self._line
-        if line.is_ending or line.is_blocked or self.is_closed:
-            return False
-        if line.is_throttled and not line.end_throttle(now):
+        is_throttled = line.is_throttled and not line.end_throttle(now)
+        if is_throttled or line.is_ending or line.is_blocked or self.is_closed:
             return False
         if line.pending_count == 0:
             return True
@@ -333,10 +332,9 @@ class Connection:
             if is_idle:
                 # Nothing but bytes, or its closing, concerns it; so it saves the scope.
                 await self._stream.wait_readable()
-            elif has_room:
-                await self._until_woken(self._stream.wait_readable)
             else:
-                await self._until_woken(trio.sleep_forever)
+                wait = self._stream.wait_readable if has_room else trio.sleep_forever
+                await self._until_woken(self._scope_of_throttle(), wait)
         finally:
             self.is_reader_waiting = False
         self._is_drained = False
@@ -345,18 +343,22 @@ class Connection:
         """The peer takes no more now. Wait until it does, here unless somebody does already."""
         self._reader.rest()
         if self._line.is_sender_waiting:
-            await self._until_woken(trio.sleep_forever)
+            await self._until_woken(trio.CancelScope(), trio.sleep_forever)
         else:
             await self._line.drain()
 
-    async def _until_woken(self, wait: Callable[[], Awaitable[object]]) -> None:
-        """Wait until `wake` is called, or a throttle is over, or `wait` is."""
-        if self._line.is_throttled:
-            clock = self._surroundings.clock
-            remaining = self._line.throttled_until - clock.monotonic()
-            scope = clock.move_on_after(max(_THROTTLE_WAIT_SECONDS, remaining))
-        else:
-            scope = trio.CancelScope()
+    def _scope_of_throttle(self) -> trio.CancelScope:
+        """A scope that ends when the throttle does, if there is one."""
+        if not self._line.is_throttled:
+            return trio.CancelScope()
+        clock = self._surroundings.clock
+        remaining = self._line.throttled_until - clock.monotonic()
+        return clock.move_on_after(max(_THROTTLE_WAIT_SECONDS, remaining))
+
+    async def _until_woken(
+        self, scope: trio.CancelScope, wait: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Wait until `wait` is over, or `scope`, or until `wake` is called."""
         self._wait_scope = scope
         try:
             with scope:

@@ -264,3 +264,54 @@ async def test_an_accept_that_fails_is_logged_and_accepting_goes_on(
             assert await (await running.connect()).ask(b"word") == b"word"
     assert failures == []
     assert caplog.text.count("accept went wrong") == 3
+
+
+class NetworkSteps(trio.abc.Instrument):
+    """How often the network's tasks run."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += "net-" in task.name or "drain" in task.name
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["idle", "muted", "throttled", "blocked", "blocked, throttle over", "ending", "memory", "full"],
+)
+async def test_nobody_polls(autojump_clock: trio.testing.MockClock, state: str) -> None:
+    """Whatever a connection waits for, it does so without waking up in between."""
+    service = WordService()
+    limits = NetworkLimits(
+        queued_request_max_bytes=200_000, request_max_bytes=200_000, connection_max_idle_ms=-1
+    )
+    large = (100_000).to_bytes(4, "big") + bytes(60_000)
+    async with (
+        memory_surrounding() as surrounding,
+        serving(surrounding, service, limits=limits) as running,
+    ):
+        client = await running.connect()
+        await client.send(b"hold", *([] if state == "idle" else [b"next"]))
+        await eventually(lambda: service.held)
+        _, answer = service.held.pop()
+        if state == "full":
+            with trio.move_on_after(1):
+                await client.send(*[b"next" * 100] * 5_000)
+        if "throttle" in state:
+            answer.throttle(10_000 if "over" in state else 10_000_000)
+        if "blocked" in state or state == "ending":
+            answer.send((bytes(1_000_000),))
+        elif state not in ("muted", "full"):
+            answer.send((bytes(10),))
+        if state == "ending":
+            running.nursery.start_soon(running.server.stop, 10_000)
+        if state == "memory":
+            for each in [await running.connect() for _ in range(4)]:
+                await each.send_bytes(large)
+        await trio.sleep(100)
+        steps = NetworkSteps()
+        trio.lowlevel.add_instrument(steps)
+        await trio.sleep(1000)
+        trio.lowlevel.remove_instrument(steps)
+        assert steps.count <= 2
