@@ -1,8 +1,9 @@
 """What can go wrong in the log, each with the error code that a client is answered with.
 
-Wrong use by our own code is none of these: that is an InternalInvariant, or a ValueError for an
-argument out of range. An OSError from the Disk port rises as it is, to whoever can take the
-directory offline.
+Record data that is refused or damaged raises a RecordDataError of kraftpy.records instead; both
+families have `error_code`. Wrong use by our own code is neither: that is an InternalInvariant, or a
+ValueError for an argument out of range. An OSError from the Disk port rises as it is out of the
+leaf modules; PartitionLog turns it into a StorageError and tells its owner.
 """
 
 from __future__ import annotations
@@ -13,15 +14,12 @@ from kraftpy.protocol.errors import ErrorCode
 
 __all__ = [
     "CorruptIndexError",
-    "CorruptRecordError",
     "CorruptSnapshotError",
     "IndexFullError",
     "IndexOffsetOverflowError",
     "IndexTimestampError",
     "InvalidIndexOffsetError",
     "InvalidProducerEpochError",
-    "InvalidRecordError",
-    "InvalidTimestampError",
     "InvalidTransactionStateError",
     "LogClosedError",
     "LogError",
@@ -30,7 +28,6 @@ __all__ = [
     "OffsetsOutOfOrderError",
     "OutOfOrderSequenceError",
     "RecordBatchTooLargeError",
-    "RecordTooLargeError",
     "SegmentOffsetOverflowError",
     "StorageError",
     "TransactionCoordinatorFencedError",
@@ -39,9 +36,9 @@ __all__ = [
 
 
 class LogError(Exception):
-    """Base of the family. `code` is what goes on the wire."""
+    """Base of the family. `error_code` is what goes on the wire."""
 
-    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    error_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -54,37 +51,13 @@ class LogError(Exception):
 class OffsetOutOfRangeError(LogError):
     """A read outside the log, or a log start above the high watermark."""
 
-    code = ErrorCode.OFFSET_OUT_OF_RANGE
-
-
-class RecordTooLargeError(LogError):
-    """A batch larger than max.message.bytes."""
-
-    code = ErrorCode.MESSAGE_TOO_LARGE
+    error_code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class RecordBatchTooLargeError(LogError):
     """A set of batches larger than segment.bytes."""
 
-    code = ErrorCode.RECORD_LIST_TOO_LARGE
-
-
-class CorruptRecordError(LogError):
-    """Bytes that are no batch, or whose checksum is wrong."""
-
-    code = ErrorCode.CORRUPT_MESSAGE
-
-
-class InvalidRecordError(LogError):
-    """A sound batch that breaks a rule for its origin."""
-
-    code = ErrorCode.INVALID_RECORD
-
-
-class InvalidTimestampError(LogError):
-    """A create time further from now than the topic allows."""
-
-    code = ErrorCode.INVALID_TIMESTAMP
+    error_code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class OffsetsOutOfOrderError(LogError):
@@ -110,25 +83,25 @@ class SegmentOffsetOverflowError(LogError):
 class OutOfOrderSequenceError(LogError):
     """A gap between the sequence numbers of a producer."""
 
-    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    error_code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class InvalidProducerEpochError(LogError):
     """A write or marker of a producer that has been fenced by a newer epoch."""
 
-    code = ErrorCode.INVALID_PRODUCER_EPOCH
+    error_code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 class InvalidTransactionStateError(LogError):
     """A transactional write outside a transaction, or a plain one inside."""
 
-    code = ErrorCode.INVALID_TXN_STATE
+    error_code = ErrorCode.INVALID_TXN_STATE
 
 
 class TransactionCoordinatorFencedError(LogError):
     """A marker of a coordinator that has been replaced."""
 
-    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    error_code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 # Files.
@@ -137,7 +110,7 @@ class TransactionCoordinatorFencedError(LogError):
 class StorageError(LogError):
     """The files can't be used as they are."""
 
-    code = ErrorCode.KAFKA_STORAGE_ERROR
+    error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class LogClosedError(StorageError):

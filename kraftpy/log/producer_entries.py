@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -25,7 +24,6 @@ __all__ = [
     "NO_TIMESTAMP",
     "RETAINED_BATCHES",
     "SEQUENCE_MAX",
-    "AppendOrigin",
     "BatchMetadata",
     "CompletedTransaction",
     "OpenTransaction",
@@ -59,14 +57,6 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 def decrement_sequence(sequence: int, decrement: int) -> int:
     return (sequence - decrement) & SEQUENCE_MAX
-
-
-class AppendOrigin(IntEnum):
-    """Where an append comes from, and thereby what is checked."""
-
-    CLIENT = 0
-    COORDINATOR = 1
-    REPLICATION = 2
 
 
 class BatchMetadata(NamedTuple):

@@ -48,7 +48,6 @@ from kraftpy.log.producer_entries import (
     NO_SEQUENCE,
     RETAINED_BATCHES,
     SEQUENCE_MAX,
-    AppendOrigin,
     BatchMetadata,
     CompletedTransaction,
     OpenTransaction,
@@ -57,6 +56,7 @@ from kraftpy.log.producer_entries import (
     increment_sequence,
 )
 from kraftpy.log.verifications import NO_GUARD, VerificationGuard, Verifications
+from kraftpy.records.validation import AppendOrigin
 from kraftpy.world import assert_always
 
 __all__ = [

@@ -90,7 +90,7 @@ def test_a_malformed_checkpoint_is_refused_by_line(text: str, line: int, reason:
     with pytest.raises(MalformedFileError, match=reason) as caught:
         parse_offsets(text, "/data/some-checkpoint")
     assert (caught.value.path, caught.value.line) == ("/data/some-checkpoint", line)
-    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert caught.value.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_epochs_have_two_fields() -> None:

@@ -198,7 +198,7 @@ async def test_offsets_must_grow(place: Place) -> None:
     for offset in (149, 150):
         with pytest.raises(InvalidIndexOffsetError) as caught:
             index.append(offset, 8)
-        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert caught.value.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     index.append(151, 8)
     assert index.entry_count == 2
 

@@ -20,7 +20,6 @@ from kraftpy.log.index import OffsetIndex, TimeIndex
 from kraftpy.log.meta_properties import MetaProperties, format_meta_properties
 from kraftpy.log.producer_entries import (
     SEQUENCE_MAX,
-    AppendOrigin,
     BatchMetadata,
     ProducerEntry,
     encode_snapshot,
@@ -30,6 +29,7 @@ from kraftpy.log.producers import ProducerState
 from kraftpy.log.transactions import AbortedTransaction, TransactionIndex
 from kraftpy.log.verifications import NO_GUARD, VerificationGuard
 from kraftpy.protocol.ids import parse_uuid
+from kraftpy.records.validation import AppendOrigin
 from kraftpy.world.real_disk import RealDisk
 
 pytestmark = pytest.mark.java
@@ -114,7 +114,7 @@ class OurLog:
         try:
             answer = getattr(self, words[0])(*words[1:])
         except LogError as error:
-            answer = f"error {error.code.name}"
+            answer = f"error {error.error_code.name}"
         first = self.state.first_unstable
         unstable = -1 if first is None else first.first_offset
         entries = sorted(self.state.producers.values())

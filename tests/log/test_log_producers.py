@@ -12,7 +12,6 @@ from kraftpy.log.errors import (
 )
 from kraftpy.log.producer_entries import (
     SEQUENCE_MAX,
-    AppendOrigin,
     BatchMetadata,
     CompletedTransaction,
     OpenTransaction,
@@ -23,9 +22,10 @@ from kraftpy.log.producer_entries import (
 from kraftpy.log.producers import LATE_TRANSACTION_BUFFER_MS, ProducerState
 from kraftpy.log.verifications import NO_GUARD, VerificationGuard
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.records.validation import AppendOrigin
 from kraftpy.world import InternalInvariant
 
-CLIENT, COORDINATOR, REPLICATION = AppendOrigin
+CLIENT, COORDINATOR, REPLICATION, _ = AppendOrigin
 DAY_MS = 86_400_000
 
 
@@ -116,7 +116,7 @@ def test_sequences_follow_each_other() -> None:
     log.write(7, 0, 3)
     with pytest.raises(OutOfOrderSequenceError, match="wrote sequence 5 after 3") as caught:
         log.write(7, 0, 5)
-    assert caught.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert caught.value.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     log.write(7, 0, 4)
     assert log.state.producers[7].last_sequence == 4
 
@@ -200,7 +200,7 @@ def test_a_stale_epoch_is_fenced() -> None:
     log.write(7, 5, 0)
     with pytest.raises(InvalidProducerEpochError) as caught:
         log.write(7, 4, 1)
-    assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert caught.value.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
     with pytest.raises(InvalidProducerEpochError):
         log.write(7, 4, -1, origin=COORDINATOR)
 
@@ -323,7 +323,7 @@ def test_a_plain_write_inside_a_transaction_is_refused() -> None:
     log.write(7, 0, 0, transactional=True)
     with pytest.raises(InvalidTransactionStateError) as caught:
         log.write(7, 0, 1)
-    assert caught.value.code == ErrorCode.INVALID_TXN_STATE
+    assert caught.value.error_code == ErrorCode.INVALID_TXN_STATE
     log.mark(7, 0)
     log.write(7, 0, 1)
 
@@ -344,7 +344,7 @@ def test_a_replaced_coordinator_is_fenced() -> None:
     log.write(7, 0, 1, transactional=True)
     with pytest.raises(TransactionCoordinatorFencedError) as caught:
         log.mark(7, 0, coordinator_epoch=2)
-    assert caught.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert caught.value.error_code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
     log.mark(7, 0, coordinator_epoch=3)
 
 
