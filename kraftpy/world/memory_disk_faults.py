@@ -224,8 +224,6 @@ class FaultAtlas:
 
     def _leaves_enough(self, disk: str, damage: Damage) -> bool:
         replicas = self._replicas_of(damage.key)
-        if disk not in replicas:
-            return True
         start, end = damage.start - self._unit_bytes + 1, damage.end + self._unit_bytes - 1
         damaged = [
             replica

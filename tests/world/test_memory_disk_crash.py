@@ -206,6 +206,24 @@ async def test_a_lost_rename_never_takes_a_synced_file_with_it() -> None:
     }
 
 
+async def test_a_rename_never_replaces_what_it_did_not_replace() -> None:
+    """b made room for a; if only a's rename survived, it would take b's synced bytes with it."""
+    disk = MemoryDisk()
+    await create_durably(disk, "/a", b"a")
+    await create_durably(disk, "/b", b"b")
+    await disk.rename("/b", "/c")
+    await disk.rename("/a", "/b")
+    first, second = disk.effects()
+    for survivors, left in (
+        ([first], {"/a": b"a", "/c": b"b"}),
+        ([second], {"/a": b"a", "/b": b"b"}),
+        ([first, second], {"/b": b"a", "/c": b"b"}),
+    ):
+        copy = disk.copy()
+        copy.crash_keeping(survivors)
+        assert tree(copy) == left
+
+
 async def test_a_sync_covers_what_was_issued_before_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

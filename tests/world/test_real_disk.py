@@ -237,6 +237,7 @@ class TestPageCache:
         assert not file.resident(0, 2 * step + 1)
         assert not file.resident(2 * step, 1)
         assert not file.resident(step, 2 * step)
+        assert file.resident(2 * step + 1, 0)
         cache.calls = 0
         assert file.resident(0, 2 * step)
         assert cache.calls == 3
