@@ -56,6 +56,8 @@ class NodeConfig:
             except BadValueError as error:
                 refuse(key, str(error))
                 unusable.append(key)
+                # A key that must be set has no default to go on with.
+                self._values.setdefault(key, None)
         for name, definition in NODE.items():
             if definition.default is REQUIRED and name not in settings:
                 problems.append(Problem(name, None, f"must be set. {definition.doc}"))
