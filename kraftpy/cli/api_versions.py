@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kraftpy.cli.bootstrap import add_bootstrap_argument, connect_to_any
 
@@ -32,7 +31,7 @@ def run(options: Namespace) -> int:
         host, port = connection.address
         rows = _rows(connection.core)
     if options.format == "json":
-        listing = {"node": f"{host}:{port}", "apis": [asdict(row) for row in rows]}
+        listing = {"node": f"{host}:{port}", "apis": [row._asdict() for row in rows]}
         print(json.dumps(listing, indent=2))
         return 0
     print(f"{host}:{port} serves {len(rows)} APIs")
@@ -44,8 +43,7 @@ def run(options: Namespace) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     key: int
     name: str
     min_version: int

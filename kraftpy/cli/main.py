@@ -15,7 +15,7 @@ import importlib
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kraftpy import __version__
 from kraftpy.cli.failure import EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed
@@ -23,8 +23,7 @@ from kraftpy.cli.failure import EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed
 __all__ = ["COMMANDS", "Command", "main"]
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """One noun of the command line and the module that knows it."""
 
     name: str

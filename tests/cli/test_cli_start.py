@@ -1,0 +1,60 @@
+"""A command starts quickly because it imports only what it needs: held here by what is imported,
+since time on a shared machine proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# trio alone takes a tenth of a second; the others are a node's, or stand for a whole family.
+HEAVY = ["trio", "kraftpy.node", "kraftpy.net.server", "kraftpy.world.real", "asyncio", "logging"]
+PROTOCOL = ["kraftpy.protocol.registry", "kraftpy.client.core"]
+CONFIG = ["kraftpy.config.definitions"]
+
+REPORT = """
+import json, sys
+from kraftpy.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        ("--help", HEAVY + PROTOCOL + CONFIG),
+        ("", HEAVY + PROTOCOL + CONFIG),
+        ("node --help", HEAVY[:-1] + PROTOCOL + CONFIG),
+        ("api-versions --help", HEAVY + PROTOCOL + CONFIG),
+        ("config --help", HEAVY + PROTOCOL + CONFIG),
+        ("storage random-uuid", HEAVY + PROTOCOL + CONFIG),
+        ("config list", HEAVY + PROTOCOL),
+        ("api-versions -b 127.0.0.1:1", [*HEAVY[:-1], *CONFIG]),
+        ("--version", ["trio", *CONFIG]),
+    ],
+)
+def test_imports_only_what_is_needed(arguments: str, unwanted: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT, *arguments.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    imported = json.loads(done.stderr.splitlines()[-1])
+    assert [name for name in unwanted if name in imported] == []
+
+
+def test_package_imports_nothing() -> None:
+    code = "import sys; before = set(sys.modules); import kraftpy; print(set(sys.modules) - before)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "{'kraftpy'}"
