@@ -118,24 +118,22 @@ def _why_undecodable(
 ) -> tuple[str, str]:
     """Field and reason. Of a run that was cut short, the field in which the bytes ended."""
     label, local_names = source.place_of(failure, function)
-    if isinstance(failure, Malformed):
-        reason = str(failure)
-    elif isinstance(failure, UnicodeDecodeError):
-        reason = f"invalid UTF-8: {failure.reason}"
-    else:
-        reason = "the bytes end here"
-    if isinstance(label, Run):
-        remaining = local_names["end"] - local_names["position"]
-        if label.head is not None:
-            length = local_names[label.head.count] - label.head.one_more
-            remaining -= length * struct.calcsize(">" + label.head.code)
-            if remaining < 0:
-                return label.head.path, reason
-        for code, _, path in label.values:
-            remaining -= struct.calcsize(">" + code)
-            if remaining < 0:
-                return path, reason
-    return str(label), reason
+    if isinstance(failure, UnicodeDecodeError):
+        return str(label), f"invalid UTF-8: {failure.reason}"
+    reason = str(failure) if isinstance(failure, Malformed) else "the bytes end here"
+    if isinstance(label, str):
+        return label, reason
+    remaining = local_names["end"] - local_names["position"]
+    if label.head is not None:
+        length = local_names[label.head.count] - label.head.one_more
+        remaining -= length * struct.calcsize(">" + label.head.code)
+        if length < 0 or remaining < 0:
+            return label.head.path, reason
+    for code, _, path in label.values:
+        remaining -= struct.calcsize(">" + code)
+        if remaining < 0:
+            return path, reason
+    raise AssertionError(f"{source.title}: a run failed that has its bytes") from failure
 
 
 def _why_unencodable(

@@ -130,3 +130,31 @@ def messages(
     message_class: type[Message], version: int, limit: Limit | None = None
 ) -> st.SearchStrategy[Message]:
     return structs(message_class, version, limit)  # type: ignore[return-value]
+
+
+_SAMPLES: dict[str, object] = {
+    **dict.fromkeys(INTEGERS, 5),
+    "bool": True,
+    "float64": 0.5,
+    "uuid": bytes(range(16)),
+    "string": "añb",
+    "bytes": b"\1\2\3",
+    "records": b"\4\5\6\7",
+}
+
+
+def sample(struct_class: type[Struct], version: int, count: int = 2) -> Struct:
+    """Everything set that the version has, tagged fields too; arrays of `count`, inside of 1."""
+    arguments: dict[str, object] = {}
+    for field in present_fields(struct_class, version):
+        if field.struct is not None:
+            value: object = sample(field.struct, version, 1)
+        else:
+            assert field.kind is not None
+            value = _SAMPLES[field.kind.name]
+        arguments[field.name] = [value] * count if field.is_array else value
+    return struct_class(**arguments)
+
+
+def sample_message(message_class: type[Message], version: int) -> Message:
+    return sample(message_class, version)  # type: ignore[return-value]
