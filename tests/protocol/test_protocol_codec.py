@@ -46,13 +46,14 @@ from kraftpy.protocol.tables import (
     Message,
     Request,
     Struct,
+    covers,
+    int8,
     int16,
     int32,
     int64,
     uint16,
     uuid,
 )
-from kraftpy.protocol.tables import int8 as int8_field
 
 
 def produce(records: object, topic: str = "t") -> ProduceRequest:
@@ -237,7 +238,7 @@ def test_known_tags_are_taken_in_any_order() -> None:
 # Values
 
 
-@pytest.mark.parametrize("kind", [int8_field, int16, uint16, int32, int64], ids=lambda k: k.name)
+@pytest.mark.parametrize("kind", [int8, int16, uint16, int32, int64], ids=lambda k: k.name)
 def test_integers_at_their_limits(kind: object) -> None:
     """NET-86: the limits pass, one beyond is refused."""
     name = kind.name  # type: ignore[attr-defined]

@@ -96,8 +96,8 @@ GOLDEN_REQUESTS: list[tuple[str, Request, int, int, str | None]] = [
     ),
     (
         (
-            "00000026 0000 0006 00000003 0001 70 ffff ffff 00007530 00000001 0001 74 00000001 00000000"
-            "ffffffff"
+            "00000026 0000 0006 00000003 0001 70 ffff ffff 00007530 00000001 0001 74 00000001"
+            "00000000 ffffffff"
         ),
         PRODUCE_REQUEST,
         6,
