@@ -24,6 +24,7 @@ import errno
 import fcntl
 import os
 import stat
+import sys
 from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -84,7 +85,7 @@ _sync_data_to_medium: Callable[[int], None] = getattr(os, "fdatasync", _sync_to_
 
 
 def _warm(descriptor: int, position: int, length: int) -> None:
-    if hasattr(os, "posix_fadvise"):
+    if sys.platform != "darwin":
         os.posix_fadvise(descriptor, position, length, os.POSIX_FADV_WILLNEED)
     end = position + length
     while position < end:

@@ -13,7 +13,7 @@ import trio
 from kraftpy.world import InternalInvariant
 from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk import MemoryDisk, MemoryFile
-from kraftpy.world.memory_disk_crash import CrashPolicy
+from kraftpy.world.memory_disk_crash import CrashPolicy, draw_crash_policy
 from kraftpy.world.memory_disk_effects import Resize, Rot, Write
 from kraftpy.world.memory_disk_faults import (
     BitRot,
@@ -132,6 +132,31 @@ async def test_read_error() -> None:
     with pytest.raises(OSError, match="Input/output"):
         await file.read(1, 0)
     assert file.pread(3, 0) == b"abc"
+
+
+async def test_same_seed_same_history() -> None:
+    """All faults at once, and crashes of all kinds: twice the same effects, to the last byte."""
+
+    async def history(seed: int) -> list[object]:
+        random = Random(seed)
+        disk = MemoryDisk(random=random)
+        told: list[object] = []
+        disk.observe(told.append)
+        for kind in (ReadError, WriteError, SyncError, BitRot, MisdirectedWrite):
+            disk.inject(kind(probability=0.2))
+        for step in range(300):
+            with suppress(OSError):
+                file = disk.open(f"/{random.randrange(5)}", write=True, create=True)
+                file.pwrite([random.randbytes(random.randrange(2000))], random.randrange(2000))
+                file.pread(4000, 0)
+                await random.choice([file.sync, lambda: disk.sync_directory("/")])()
+                await disk.rename(f"/{random.randrange(5)}", f"/{random.randrange(5)}")
+            if step % 30 == 29:
+                disk.crash(draw_crash_policy(random), random)
+        return told
+
+    assert await history(1) == await history(1)
+    assert await history(1) != await history(2)
 
 
 # Writes.

@@ -247,6 +247,7 @@ class TestPageCache:
 async def test_without_nowait_all_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS, which also has no posix_fadvise."""
     monkeypatch.setattr(real_disk, "_NOWAIT", None)
+    monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
     file = make_file(tmp_path / "f")
     assert file.resident(0, 10)
