@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, TypeAlias
 
-from kraftpy.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, RecordBatch
+from kraftpy.records.batch import LOG_OVERHEAD, MAGIC, RecordBatch
 from kraftpy.records.errors import CorruptRecord
-from kraftpy.records.legacy import RECORD_OVERHEAD, LegacyBatch
+from kraftpy.records.legacy import LegacyBatch
 from kraftpy.records.reader import Record, read_records
 
 if TYPE_CHECKING:
@@ -36,14 +36,8 @@ def batch_at(buffer: Buffer, position: int = 0) -> AnyBatch | None:
     if room < _SIZE_AND_MAGIC.size:
         return None
     length, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)
-    if magic == MAGIC:
-        least = HEADER_SIZE - LOG_OVERHEAD
-    elif 0 <= magic < MAGIC:
-        least = RECORD_OVERHEAD[magic]
-    else:
+    if not 0 <= magic <= MAGIC:
         raise CorruptRecord(f"magic {magic} at position {position}")
-    if length < least:
-        raise CorruptRecord(f"a batch of {length} bytes at position {position}, at least {least}")
     if length > room - LOG_OVERHEAD:
         return None
     return RecordBatch(buffer, position) if magic == MAGIC else LegacyBatch(buffer, position)

@@ -203,6 +203,20 @@ class TestDeclaredSizes:
         with pytest.raises(InvalidRecord):
             decompress(Codec.ZSTD, frame, max_bytes=2**20)
 
+    def test_lz4_says_more(self) -> None:
+        context = lz4.frame.create_compression_context()
+        header = lz4.frame.compress_begin(context, source_size=2**40)
+        with pytest.raises(RecordTooLarge):
+            decompress(Codec.LZ4, header + bytes(4), max_bytes=2**40 - 1)
+        with pytest.raises(InvalidRecord):
+            decompress(Codec.LZ4, header + bytes(4), max_bytes=2**40)
+
+    @pytest.mark.parametrize("size", [-1, 0, 25, 2**31 - 1])
+    def test_snappy_framing_says_more(self, size: int) -> None:
+        data = XERIAL[:16] + size.to_bytes(4, "big", signed=True) + XERIAL[20:44]
+        with pytest.raises(InvalidRecord, match=f"a block of {size} bytes"):
+            decompress(Codec.SNAPPY, data, max_bytes=1000)
+
     def test_snappy_says_more(self) -> None:
         with pytest.raises(InvalidRecord, match="can't become"):
             decompress(Codec.SNAPPY, bytes.fromhex("ffffffff07 0061"), max_bytes=2**31)
@@ -236,13 +250,16 @@ lz4_context = lz4.frame.LZ4FrameCompressor(block_linked=False)
 lz4_frame = lz4_context.begin()
 lz4_frame += b"".join(lz4_context.compress(MEGABYTE) for _ in range(MEGABYTES))
 lz4_frame += lz4_context.flush()
-zstd_stream = zstandard.ZstdCompressor().compressobj()
-zstd = b"".join(zstd_stream.compress(MEGABYTE) for _ in range(MEGABYTES)) + zstd_stream.flush()
+zstds = []
+for pattern in (MEGABYTE, b"not a run of one byte, a pattern" * 32768):
+    stream = zstandard.ZstdCompressor().compressobj()
+    blocks = [stream.compress(pattern) for _ in range(MEGABYTES)]
+    zstds.append(b"".join(blocks) + stream.flush())
 bombs = {
     Codec.GZIP: [gzip, gzip[:-4] + bytes(4)],
     Codec.SNAPPY: [snappy],
     Codec.LZ4: [lz4_frame],
-    Codec.ZSTD: [zstd],
+    Codec.ZSTD: zstds,
 }
 with open("/proc/self/statm") as file:
     used = int(file.read().split()[0]) * resource.getpagesize()

@@ -338,6 +338,9 @@ class TestLies:
             (record_bytes(), -1),
             (record_bytes() + b"\x00", 1),
             (b"", 1),
+            (b"", -1),
+            (b"\x0c\x00\x00\x00\x03\x01\x00", 1),  # a key of length -2
+            (b"\x0c\x00\x00\x00\x01\x03\x00", 1),  # a value of length -2
             (record_bytes(length=7), 1),
             (record_bytes(length=9), 1),
             (record_bytes(length=0), 1),
