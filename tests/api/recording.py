@@ -11,7 +11,7 @@ from kraftpy.api.handler import Handler
 from kraftpy.api.k18_api_versions import FeatureRange
 from kraftpy.net.service import Part
 from kraftpy.observe.metrics import MetricRegistry
-from kraftpy.observe.request_metrics import RequestMetrics, RequestRecorder
+from kraftpy.observe.request_metrics import RequestMetrics, RequestRecorder, RequestTimes
 from kraftpy.protocol.frames import decode_response, encode_request
 from kraftpy.protocol.registry import API
 from kraftpy.protocol.tables import Request, Response
@@ -58,6 +58,8 @@ class RecordingAnswer:
     def _finish(self, outcome: str) -> None:
         assert not self.outcome, f"{outcome} after {self.outcome}"
         self.outcome = outcome
+        for recorder in self.recorders:
+            recorder.record(RequestTimes(0, 0, 0, 0, 0, 0, request_bytes=0, throttle_ms=0))
 
 
 def lone_node() -> LoneNode:

@@ -237,7 +237,7 @@ def test_peers_cannot_invent_metrics() -> None:
     """Each version that is asked for would otherwise leave a meter behind for good."""
     bench = Bench([])
     for version in range(5, 500):
-        bench.serve(struct.pack(">hhih", 18, version, 1, -1))
+        bench.serve(struct.pack(">hhih", 18, version, version, -1))
     assert len(list(bench.registry)) < 20
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import pytest
 from kraftpy import __version__
 from kraftpy.cli.bootstrap import parse_servers
 from kraftpy.cli.main import COMMANDS, main
+from kraftpy.cli.storage import random_uuid
 from kraftpy.protocol.ids import ZERO_UUID, parse_uuid
 
 Captured = pytest.CaptureFixture[str]
@@ -60,11 +62,27 @@ def test_random_uuids(capsys: Captured) -> None:
         assert main(["storage", "random-uuid"]) == 0
     texts = capsys.readouterr().out.split()
     assert len(set(texts)) == 100
-    assert not any(text.startswith("-") for text in texts)
     for text in texts:
         uuid = parse_uuid(text)
         assert uuid != ZERO_UUID
         assert (uuid[6] >> 4, uuid[8] >> 6) == (4, 2)
+
+
+class Numbers(random.Random):
+    """Randomness that gives the numbers it was made with."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = list(numbers)
+
+    def getrandbits(self, count: int, /) -> int:
+        return self.numbers.pop(0)
+
+
+def test_no_uuid_looks_like_an_option() -> None:
+    """62 in the first six bits would be written as a dash."""
+    source = Numbers(62 << 122, 5 << 122)
+    assert random_uuid(source)[0] == "F"
+    assert source.numbers == []
 
 
 def test_config_list(capsys: Captured) -> None:

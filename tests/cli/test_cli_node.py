@@ -108,6 +108,7 @@ def test_file_environment_and_set_in_their_order(tmp_path: Path) -> None:
         "socket.listen.backlog.size=0",
         KAFKA_NODE_ID="x",
         KAFKA_NUM_PARTITIONS="7",
+        KAFKA_SOCKET_LISTEN_BACKLOG_SIZE="70",
     )
     assert done.returncode == 2
     # num.partitions is repaired by the environment; two others are broken, each where it was set.

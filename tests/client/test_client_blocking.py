@@ -71,6 +71,19 @@ async def test_pipeline_larger_than_every_buffer() -> None:
     assert all(len(answer.topics) == len(topics) for answer in answers)
 
 
+async def test_request_larger_than_every_buffer() -> None:
+    """Nothing comes back before all of it has gone, so it must not wait for bytes alone."""
+    topics = [MetadataRequestTopic(name="t" * 249)] * 60_000
+    async with own_server(real_world(), "127.0.0.1") as address:
+
+        def ask() -> MetadataResponse:
+            with BlockingConnection(address) as connection:
+                answer: MetadataResponse = connection.request(MetadataRequest(topics=topics))
+                return answer
+
+        assert [topic.name for topic in (await in_thread(ask)).topics] == ["t" * 249]
+
+
 async def test_refused() -> None:
     listener = await real_world().network.listen("127.0.0.1", 0)
     address = listener.address

@@ -170,7 +170,7 @@ def test_correlation_ids_wrap() -> None:
     [
         pytest.param(b"", id="empty"),
         pytest.param(b"\0\0\0", id="no correlation id"),
-        pytest.param(struct.pack(">i", 2) + b"\0" * 40, id="an answer out of turn"),
+        pytest.param(frame_of(MetadataResponse(), 13, 2), id="an answer out of turn"),
         pytest.param(struct.pack(">i", 1) + b"\xff" * 40, id="no Metadata"),
         pytest.param(struct.pack(">i", 1), id="no body"),
     ],

@@ -56,6 +56,23 @@ async def test_comes_back_when_the_node_does(places: Places, autojump_clock: Moc
         peer.close()
 
 
+async def test_backoff_starts_over_after_success(places: Places, autojump_clock: MockClock) -> None:
+    places.world("node")
+    async with trio.open_nursery() as nursery:
+        peer = Peer(places.world("us"), nursery, ("node", PORT), SETTINGS)
+        for _ in range(6):
+            with pytest.raises(ConnectionLost):
+                await peer.request(MetadataRequest())
+        async with own_server(places.world("node"), "node", PORT):
+            await peer.request(MetadataRequest())
+        with pytest.raises(ConnectionLost):
+            await peer.request(MetadataRequest())
+        started = trio.current_time()
+        with pytest.raises(ConnectionLost):
+            await peer.request(MetadataRequest())
+        assert trio.current_time() - started < 0.13
+
+
 async def test_connection_is_kept(places: Places, autojump_clock: MockClock) -> None:
     connections = []
 
