@@ -154,6 +154,7 @@ def test_changes_are_told_once() -> None:
         assert not epochs.changed
     epochs.assign(1, 5)
     epochs.take_changes()
+    assert not epochs.assign(1, 5)
     epochs.assign(1, 6)
     epochs.truncate_from_start(5)
     epochs.truncate_from_end(6)
