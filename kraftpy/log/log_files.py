@@ -1,0 +1,120 @@
+"""The files of one partition directory: making, renaming, removing and syncing them.
+
+What leaves the log is renamed to `.deleted` first and unlinked after a delay, so that readers under
+way are not disturbed and a crash in between leaves nothing that looks like a segment.
+
+The order of effects is what makes a crash harmless:
+
+- Segments that end a log leave from the last backwards, and only then is the one before them cut:
+  at every moment the directory holds a prefix of the log that was.
+- Segments that replace others are synced as `.cleaned`, renamed to `.swap`, which says that they
+  are whole, and get their names when the others have lost theirs. The directory is synced after
+  each of these steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kraftpy.log.checkpoints import LEADER_EPOCH_CHECKPOINT, AtomicFile, format_epochs
+from kraftpy.log.epochs import LeaderEpochCache
+from kraftpy.log.log_config import LogConfig
+from kraftpy.log.log_owner import LogEnvironment
+from kraftpy.log.segment import Segment
+from kraftpy.log.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
+from kraftpy.log.snapshots import ProducerSnapshots
+
+__all__ = ["LogFiles"]
+
+
+class LogFiles:
+    """`directory` is where they are now: directories are renamed."""
+
+    __slots__ = ("_environment", "_epoch_file", "_names_changed", "directory", "snapshots")
+
+    def __init__(self, environment: LogEnvironment, directory: str) -> None:
+        self._environment = environment
+        self.directory = directory
+        self._epoch_file = AtomicFile(environment.disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
+        self.snapshots = ProducerSnapshots(environment.disk, directory)
+        self._names_changed = False
+
+    def create_segment(self, base_offset: int, config: LogConfig, *, suffix: str = "") -> Segment:
+        """An empty segment, for the end of the log or with a suffix for the cleaner."""
+        self._names_changed = True
+        return Segment.create(
+            self._environment.pool,
+            self.directory,
+            base_offset,
+            config,
+            suffix=suffix,
+            roll_jitter_ms=self.draw_jitter_ms(config),
+            now_ms=self._environment.clock.wall_ms(),
+            preallocate=config.preallocate and not suffix,
+        )
+
+    def draw_jitter_ms(self, config: LogConfig) -> int:
+        """How much earlier than `segment.ms` a segment is rolled by age, drawn once for each."""
+        limit_ms = min(config.segment_jitter_ms, config.segment_ms)
+        return self._environment.jitter.randrange(limit_ms) if limit_ms > 0 else 0
+
+    def write_snapshot(self, snapshot: tuple[int, bytes] | None) -> None:
+        """What ProducerState.take_snapshot gave."""
+        if snapshot is not None:
+            self._names_changed = True
+            self.snapshots.write(*snapshot)
+
+    async def save_epochs(self, epochs: LeaderEpochCache) -> None:
+        """Bring the checkpoint up to date."""
+        entries = epochs.take_changes()
+        if entries is not None:
+            await self._epoch_file.replace(format_epochs(entries))
+
+    async def sync(self, segments: Iterable[Segment]) -> None:
+        """Make these segments, the snapshots and all names durable."""
+        await self.snapshots.sync()
+        for segment in segments:
+            await segment.sync()
+        if self._names_changed:
+            self._names_changed = False
+            await self.sync_names()
+
+    async def sync_names(self) -> None:
+        await self._environment.disk.sync_directory(self.directory)
+
+    async def retire(
+        self, segment: Segment, delay_ms: int, *, keeps_snapshot: bool = False
+    ) -> None:
+        """Take a segment's files, and the snapshot at its base, out of the log."""
+        environment = self._environment
+        if not keeps_snapshot:
+            await self.snapshots.remove(segment.base_offset)
+        await segment.rename(environment.disk, self.directory, DELETED_SUFFIX)
+        environment.owner.unlink_later([file.path for file in segment.files], delay_ms)
+
+    async def announce_swap(self, segments: Sequence[Segment]) -> None:
+        """Make finished `.cleaned` segments durable and say so by `.swap`.
+
+        From the last backwards: as long as one is still `.cleaned`, those before it do not count.
+        """
+        for segment in segments:
+            await segment.sync()
+        for segment in reversed(segments):
+            await segment.rename(self._environment.disk, self.directory, SWAP_SUFFIX)
+        await self.sync_names()
+
+    async def finish_swap(self, segments: Sequence[Segment]) -> None:
+        """The segments that these replace are out of the way."""
+        await self.sync_names()
+        for segment in segments:
+            await segment.rename(self._environment.disk, self.directory, "")
+        await self.sync_names()
+
+    def create_cleaned(self, base_offset: int, config: LogConfig) -> Segment:
+        return self.create_segment(base_offset, config, suffix=CLEANED_SUFFIX)
+
+    def moved(self, directory: str) -> None:
+        """The directory was renamed."""
+        self.directory = directory
+        self._epoch_file.moved(f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
+        self.snapshots.moved(directory)

@@ -1,0 +1,307 @@
+"""The log of one partition as its readers see it: offsets, reads, and the state behind them.
+
+Everything here is synchronous and touches the page cache and memory only. What a read returns is a
+slice of a segment's file, never bytes.
+
+An OSError becomes a StorageError, and the owner is told to take the directory offline; the log then
+refuses everything. A full disk is the exception: the append is undone and refused, and the log goes
+on.
+"""
+
+from __future__ import annotations
+
+import errno
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from kraftpy.log.checkpoints import TopicPartition
+from kraftpy.log.epochs import LeaderEpochCache
+from kraftpy.log.errors import LogClosedError, OffsetOutOfRangeError, StorageError
+from kraftpy.log.log_config import LogConfig
+from kraftpy.log.log_files import LogFiles
+from kraftpy.log.log_owner import LogEnvironment
+from kraftpy.log.offsets import Isolation, OffsetMetadata, OffsetSnapshot, ReadInfo
+from kraftpy.log.producers import ProducerState
+from kraftpy.log.segment import Segment
+from kraftpy.log.segments import Segments
+from kraftpy.log.transactions import AbortedTransaction
+from kraftpy.log.watermarks import Watermarks
+
+__all__ = ["ReadableLog"]
+
+_FULL_DISK: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class ReadableLog(ABC):
+    """The state of a log, and what can be asked of it."""
+
+    __slots__ = (
+        "_environment",
+        "_files",
+        "_refusal",
+        "_segments",
+        "_watermarks",
+        "config",
+        "epochs",
+        "producers",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        files: LogFiles,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        segments: Segments,
+        epochs: LeaderEpochCache,
+        producers: ProducerState,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+    ) -> None:
+        self._environment = environment
+        self._files = files
+        self.topic_partition = topic_partition
+        # Replaced as a whole when settings change.
+        self.config = config
+        self._segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self._watermarks = Watermarks(
+            log_start_offset=log_start_offset,
+            log_end=self._end_metadata(log_end_offset),
+            recovery_point=recovery_point,
+        )
+        # Why nothing is possible any more.
+        self._refusal: StorageError | None = None
+
+    def __repr__(self) -> str:
+        marks = self._watermarks
+        return (
+            f"PartitionLog({self._files.directory}, start {marks.log_start_offset}, "
+            f"high watermark {marks.high_watermark.offset}, end {marks.log_end.offset})"
+        )
+
+    # What it is.
+
+    @property
+    def directory(self) -> str:
+        return self._files.directory
+
+    @property
+    def segments(self) -> Segments:
+        """To look at; only the log changes them."""
+        return self._segments
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._segments.last
+
+    @property
+    def size_bytes(self) -> int:
+        return self._segments.size_bytes
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._watermarks.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """Of the next record to be appended."""
+        return self._watermarks.log_end.offset
+
+    @property
+    def log_end(self) -> OffsetMetadata:
+        return self._watermarks.log_end
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is durable."""
+        return self._watermarks.recovery_point
+
+    @property
+    def high_watermark(self) -> int:
+        return self._watermarks.high_watermark.offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided, and the decision replicated."""
+        unstable = self.producers.first_unstable
+        high_watermark = self._watermarks.high_watermark.offset
+        if unstable is None or unstable.first_offset >= high_watermark:
+            return high_watermark
+        return max(unstable.first_offset, self._watermarks.log_start_offset)
+
+    def offset_snapshot(self) -> OffsetSnapshot:
+        return OffsetSnapshot(
+            self._watermarks.log_start_offset,
+            self._watermarks.log_end,
+            self.high_watermark_metadata(),
+            self.last_stable_metadata(),
+        )
+
+    # Reading.
+
+    def read(
+        self,
+        start_offset: int,
+        max_bytes: int,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        *,
+        min_one_batch: bool = True,
+    ) -> ReadInfo:
+        """A slice of one segment's file, from the batch that holds `start_offset` on.
+
+        OffsetOutOfRangeError outside of the log; nothing at the log end or above the isolation's
+        bound. CorruptRecord if a header on the way can't be one.
+        """
+        self._check_usable()
+        log_end = self._watermarks.log_end
+        segment = self._segments.floor(start_offset)
+        if (
+            start_offset > log_end.offset
+            or start_offset < self._watermarks.log_start_offset
+            or segment is None
+        ):
+            raise OffsetOutOfRangeError(
+                f"offset {start_offset} is not from {self.log_start_offset} to {log_end.offset}"
+            )
+        aborted = () if isolation is Isolation.COMMITTED else None
+        with self._storage_guard("read"):
+            bound = self._bound(isolation)
+            if start_offset == log_end.offset or start_offset >= bound.offset:
+                place = bound if start_offset == bound.offset else self._locate(start_offset)
+                return ReadInfo(place, None, aborted_transactions=aborted)
+            while segment is not None:
+                is_bound_here = bound.segment_base_offset == segment.base_offset
+                found = segment.read(
+                    start_offset,
+                    max_bytes,
+                    max_position=bound.position if is_bound_here else None,
+                    min_one_batch=min_one_batch,
+                )
+                if found is not None:
+                    if aborted is None:
+                        return found
+                    return replace(
+                        found, aborted_transactions=self._aborted_in(segment, start_offset, found)
+                    )
+                if segment.base_offset >= bound.segment_base_offset:
+                    break
+                segment = self._segments.higher(segment.base_offset)
+        return ReadInfo(log_end, None, aborted_transactions=aborted)
+
+    def _bound(self, isolation: Isolation) -> OffsetMetadata:
+        if isolation is Isolation.LOG_END:
+            return self._watermarks.log_end
+        if isolation is Isolation.HIGH_WATERMARK:
+            return self.high_watermark_metadata()
+        return self.last_stable_metadata()
+
+    def _aborted_in(
+        self, segment: Segment, start_offset: int, found: ReadInfo
+    ) -> tuple[AbortedTransaction, ...]:
+        upper_bound = segment.upper_bound_offset(found)
+        if upper_bound is None:
+            following = self._segments.higher(segment.base_offset)
+            upper_bound = self.log_end_offset if following is None else following.base_offset
+        transactions: list[AbortedTransaction] = []
+        current: Segment | None = segment
+        while current is not None:
+            search = current.transaction_index.collect(start_offset, upper_bound)
+            transactions += search.transactions
+            if search.is_complete:
+                break
+            current = self._segments.higher(current.base_offset)
+        return tuple(transactions)
+
+    def _locate(self, offset: int) -> OffsetMetadata:
+        """The place of an offset in the log."""
+        segment = self._segments.floor(offset)
+        while segment is not None:
+            header = segment.find(offset)
+            if header is not None:
+                return OffsetMetadata(offset, segment.base_offset, header.position)
+            segment = self._segments.higher(segment.base_offset)
+        return self._watermarks.log_end
+
+    # Offsets.
+
+    def high_watermark_metadata(self) -> OffsetMetadata:
+        """With its place, which is looked up when a follower knows the offset only."""
+        metadata = self._watermarks.high_watermark
+        if metadata.is_offset_only:
+            with self._storage_guard("read"):
+                metadata = self._located(metadata.offset)
+            self._watermarks.high_watermark = metadata
+        return metadata
+
+    def last_stable_metadata(self) -> OffsetMetadata:
+        offset = self.last_stable_offset
+        if offset == self._watermarks.high_watermark.offset:
+            return self.high_watermark_metadata()
+        unstable = self.producers.first_unstable
+        if (
+            unstable is not None
+            and unstable.position >= 0
+            and unstable.first_offset == offset
+            and self._segments.get(unstable.segment_base_offset) is not None
+        ):
+            return OffsetMetadata(offset, unstable.segment_base_offset, unstable.position)
+        with self._storage_guard("read"):
+            return self._located(offset)
+
+    def _located(self, offset: int) -> OffsetMetadata:
+        return replace(self._locate(offset), offset=offset)
+
+    def update_high_watermark(self, offset: int) -> int:
+        """A follower's, from its leader: clamped to the log. What it became."""
+        self._watermarks.update_high_watermark(offset)
+        self.producers.high_watermark_advanced(self.high_watermark)
+        return self.high_watermark
+
+    def increment_high_watermark(self, new: OffsetMetadata) -> OffsetMetadata | None:
+        """A leader's: it only grows. The old one if it changed."""
+        old = self._watermarks.increment_high_watermark(new)
+        if old is not None:
+            self.producers.high_watermark_advanced(new.offset)
+        return old
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """For OffsetsForLeaderEpoch: the largest epoch not above `epoch`, and where it ends."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    @abstractmethod
+    async def do_pending_work(self) -> None:
+        """For the owner, after `work_pending`."""
+
+    # Trouble.
+
+    def _check_usable(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    @contextmanager
+    def _storage_guard(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._failed(what, error) from error
+
+    def _failed(self, what: str, error: OSError) -> StorageError:
+        """The error to raise; the owner is told unless the disk is merely full."""
+        failure = StorageError(f"{self._files.directory}: can't {what}: {error}")
+        if error.errno not in _FULL_DISK and self._refusal is None:
+            self._refusal = LogClosedError(f"{self._files.directory} is offline: {error}")
+            self._environment.owner.storage_failed(self, error)
+        return failure
+
+    def _end_metadata(self, offset: int) -> OffsetMetadata:
+        """The end of the active segment as the place of `offset`."""
+        segment = self._segments.last
+        return OffsetMetadata(offset, segment.base_offset, segment.size_bytes)

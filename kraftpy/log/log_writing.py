@@ -1,0 +1,241 @@
+"""The log of one partition as its writers see it: appending and rolling.
+
+Synchronous, and atomic: an append happened as a whole or not at all. The hot path is one look at a
+batch's header, its CRC, its producer, and one write. Syncing is work that the log asks its owner
+for.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from kraftpy.log.appending import (
+    BatchSet,
+    add_to_producers,
+    commit_to_producers,
+    find_duplicate,
+    judge_as_follower,
+    judge_as_leader,
+)
+from kraftpy.log.errors import RecordBatchTooLargeError
+from kraftpy.log.log_reading import ReadableLog
+from kraftpy.log.offsets import UNKNOWN, AppendInfo, OffsetMetadata
+from kraftpy.log.producer_entries import BatchMetadata
+from kraftpy.log.producers import TRANSACTION_VERSION_UNKNOWN, ProducerUpdate
+from kraftpy.log.segment import RELATIVE_OFFSET_MAX, Segment
+from kraftpy.log.verifications import NO_GUARD, VerificationGuard
+from kraftpy.records.batch import RecordBatch, TimestampType
+from kraftpy.records.validation import AppendOrigin
+from kraftpy.world import Buffer, assert_always
+
+__all__ = ["WritableLog"]
+
+_log = logging.getLogger(__name__)
+
+
+class WritableLog(ReadableLog):
+    """Adds what changes the end of a log."""
+
+    __slots__ = ("_flush_wanted", "_is_truncating")
+
+    # Up to here the owner was asked to flush.
+    _flush_wanted: int
+    # A truncation is under way, and whoever asked for it appends nothing until it is done.
+    _is_truncating: bool
+
+    def append_as_leader(
+        self,
+        records: Buffer,
+        leader_epoch: int,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard = NO_GUARD,
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+    ) -> AppendInfo:
+        """Append batches at the log end; they are given offsets and epoch where they lie.
+
+        Raises a RecordDataError or a LogError, and has then changed nothing but perhaps rolled the
+        segment or noted the epoch.
+        """
+        self._check_appendable()
+        now_ms = self._environment.clock.wall_ms()
+        batches = judge_as_leader(
+            records,
+            self.config.rules,
+            first_offset=self._watermarks.log_end.offset,
+            leader_epoch=leader_epoch,
+            origin=origin,
+            now_ms=now_ms,
+        )
+        update = self.producers.prepare(
+            origin, guard=guard, transaction_version=transaction_version
+        )
+        info = self._append(batches, update, now_ms=now_ms, is_client=origin is AppendOrigin.CLIENT)
+        if self.config.timestamp_type is TimestampType.LOG_APPEND_TIME and not info.is_duplicate:
+            return replace(info, log_append_time_ms=now_ms)
+        return info
+
+    def append_as_follower(self, records: Buffer, leader_epoch: int) -> AppendInfo:
+        """Append what was fetched from the leader of `leader_epoch`, byte by byte.
+
+        Batches of a later epoch are left out, with all behind them.
+        """
+        self._check_appendable()
+        batches = judge_as_follower(
+            records, log_end_offset=self._watermarks.log_end.offset, leader_epoch=leader_epoch
+        )
+        update = self.producers.prepare(AppendOrigin.REPLICATION)
+        now_ms = self._environment.clock.wall_ms()
+        return self._append(batches, update, now_ms=now_ms, is_client=False)
+
+    def _append(
+        self, batches: BatchSet, update: ProducerUpdate, *, now_ms: int, is_client: bool
+    ) -> AppendInfo:
+        """Steps 5 to 12 of the append; the order matters, see there."""
+        if not batches.batches:
+            return self._info(batches, first_offset=UNKNOWN, last_offset=UNKNOWN)
+        self._assign_epochs(batches)
+        if batches.size_bytes > self.config.segment_bytes:
+            raise RecordBatchTooLargeError(
+                f"{batches.size_bytes} bytes at once, of {self.config.segment_bytes} in a segment"
+            )
+        segment = self._segment_for(batches, now_ms)
+        if batches.has_producers:
+            if is_client:
+                duplicate = find_duplicate(batches, self.producers)
+                if duplicate is not None:
+                    return self._duplicate_info(batches, duplicate)
+            position = segment.size_bytes
+            for batch in batches.batches:
+                if isinstance(batch, RecordBatch) and batch.producer_id >= 0:
+                    add_to_producers(
+                        batch,
+                        update,
+                        segment_base_offset=segment.base_offset,
+                        position=position,
+                    )
+                position += batch.size
+        with self._storage_guard("append"):
+            segment.append(
+                batches.parts,
+                batches.size_bytes,
+                largest_offset=batches.last_offset,
+                largest_timestamp_ms=batches.max_timestamp_ms,
+                offset_of_max_timestamp=batches.offset_of_max_timestamp,
+            )
+        end_offset = batches.last_offset + 1
+        self._watermarks.set_log_end(
+            OffsetMetadata(end_offset, segment.base_offset, segment.size_bytes)
+        )
+        if batches.has_producers:
+            for aborted in commit_to_producers(update, self.producers):
+                with self._storage_guard("append to the transaction index"):
+                    segment.transaction_index.append(aborted)
+        self.producers.advance(end_offset)
+        return self._info(
+            batches, first_offset=batches.first_offset, last_offset=batches.last_offset
+        )
+
+    def _assign_epochs(self, batches: BatchSet) -> None:
+        epochs = self.epochs
+        for batch in batches.batches:
+            if isinstance(batch, RecordBatch):
+                epoch = batch.leader_epoch
+                if epoch >= 0 and epoch != epochs.latest_epoch:
+                    epochs.assign(epoch, batch.base_offset)
+                    self._environment.owner.work_pending(self)
+            elif epochs.latest_epoch is not None:
+                _log.warning("%s: messages without leader epochs; its epochs are forgotten", self)
+                epochs.clear()
+                self._environment.owner.work_pending(self)
+
+    def _segment_for(self, batches: BatchSet, now_ms: int) -> Segment:
+        """The active segment, or a new one that `batches` begin."""
+        segment = self._segments.last
+        if not segment.should_roll(
+            size_bytes=batches.size_bytes,
+            max_offset=batches.last_offset,
+            max_timestamp_ms=batches.max_timestamp_ms,
+            now_ms=now_ms,
+            config=self.config,
+        ):
+            return segment
+        # Replicated offsets may leave a gap wider than a segment can span.
+        expected = batches.first_offset
+        if not isinstance(batches.batches[0], RecordBatch):
+            expected = batches.last_offset - RELATIVE_OFFSET_MAX
+        return self.roll(expected)
+
+    def _info(self, batches: BatchSet, *, first_offset: int, last_offset: int) -> AppendInfo:
+        marks = self._watermarks
+        must_flush = marks.log_end.offset - marks.recovery_point >= self.config.flush_messages
+        if must_flush and first_offset >= 0:
+            self._want_flush(marks.log_end.offset)
+        return AppendInfo(
+            first_offset=first_offset,
+            last_offset=last_offset,
+            max_timestamp_ms=batches.max_timestamp_ms,
+            offset_of_max_timestamp=batches.offset_of_max_timestamp,
+            log_start_offset=marks.log_start_offset,
+            batch_count=len(batches.batches),
+            valid_bytes=batches.size_bytes,
+            must_flush=must_flush,
+        )
+
+    def _duplicate_info(self, batches: BatchSet, duplicate: BatchMetadata) -> AppendInfo:
+        return AppendInfo(
+            first_offset=duplicate.first_offset,
+            last_offset=duplicate.last_offset,
+            log_append_time_ms=duplicate.timestamp_ms,
+            log_start_offset=self._watermarks.log_start_offset,
+            batch_count=len(batches.batches),
+            valid_bytes=batches.size_bytes,
+            is_duplicate=True,
+        )
+
+    def roll(self, expected_next_offset: int = 0) -> Segment:
+        """Begin a new segment at the log end, or at `expected_next_offset` if that is higher.
+
+        The old one's files are completed now and synced by work that is asked for.
+        """
+        self._check_usable()
+        end_offset = self._watermarks.log_end.offset
+        base_offset = max(expected_next_offset, end_offset)
+        old = self._segments.last
+        if old.base_offset == base_offset:
+            assert_always(old.size_bytes == 0, "rolled-into-itself", directory=self.directory)
+            return old
+        with self._storage_guard("roll"):
+            old.make_inactive()
+            self.producers.advance(base_offset)
+            self._files.write_snapshot(self.producers.take_snapshot())
+            segment = self._files.create_segment(base_offset, self.config)
+        self._segments.add(segment)
+        self._watermarks.set_log_end(self._end_metadata(end_offset))
+        self._want_flush(end_offset)
+        return segment
+
+    def raise_log_start(self, offset: int) -> bool:
+        """Delete what is below `offset`, in effect; whether that was new.
+
+        For DeleteRecords, and for a follower that hears of it. OffsetOutOfRangeError above the high
+        watermark. Retention removes the segments later.
+        """
+        self._check_usable()
+        if not self._watermarks.raise_log_start(offset):
+            return False
+        self.epochs.truncate_from_start(offset)
+        self.producers.log_start_advanced(
+            offset, latest_snapshot_offset=self._files.snapshots.latest
+        )
+        self._environment.owner.work_pending(self)
+        return True
+
+    def _want_flush(self, offset: int) -> None:
+        self._flush_wanted = max(self._flush_wanted, offset)
+        self._environment.owner.work_pending(self)
+
+    def _check_appendable(self) -> None:
+        self._check_usable()
+        assert_always(not self._is_truncating, "append-while-truncating", log=self.directory)

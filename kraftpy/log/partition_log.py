@@ -1,0 +1,280 @@
+"""The log of one partition, whole: what readers and writers see, and the changes of its structure.
+
+Appending, reading and looking up (log_reading, log_writing) are synchronous and never leave the log
+between two states. What waits for the medium or for directories is here, and falls in two kinds:
+
+- Flushing after a roll, or because `flush.messages` is reached, and saving leader epochs is work
+  that the log asks its owner for (`work_pending`) and does in `do_pending_work`.
+- Structural changes (truncation, retention, replacement by the cleaner, closing) and flushes happen
+  one at a time, behind `_turn`. They can't be cancelled half-way. Appends and reads go on
+  meanwhile, but for truncation: who truncates a log does not let anybody append to it until that is
+  done.
+
+Invariants: there is always a segment; log start <= last stable <= high watermark <= log end;
+everything below the recovery point is durable, with the names, snapshots and epochs that belong to
+it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import trio
+
+from kraftpy.log.checkpoints import TopicPartition
+from kraftpy.log.epochs import LeaderEpochCache
+from kraftpy.log.errors import LogClosedError, StorageError
+from kraftpy.log.log_config import LogConfig
+from kraftpy.log.log_files import LogFiles
+from kraftpy.log.log_owner import LogEnvironment
+from kraftpy.log.log_writing import WritableLog
+from kraftpy.log.producers import ProducerState
+from kraftpy.log.rebuilding import rebuild_producers
+from kraftpy.log.retention import deletable_segments
+from kraftpy.log.segment import Segment
+from kraftpy.log.segments import Segments
+from kraftpy.world import assert_always
+
+__all__ = ["PartitionLog"]
+
+_log = logging.getLogger(__name__)
+
+
+class PartitionLog(WritableLog):
+    """Made by `kraftpy.log.loading.load_log`, for new partitions and old ones alike."""
+
+    __slots__ = ("_turn", "last_flush_ms")
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        files: LogFiles,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        segments: Segments,
+        epochs: LeaderEpochCache,
+        producers: ProducerState,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+    ) -> None:
+        super().__init__(
+            environment,
+            files,
+            topic_partition,
+            config,
+            segments=segments,
+            epochs=epochs,
+            producers=producers,
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            recovery_point=recovery_point,
+        )
+        self._flush_wanted = 0
+        self._is_truncating = False
+        self._turn = trio.Lock()
+        self.last_flush_ms = environment.clock.wall_ms()
+
+    # Work in the background.
+
+    async def do_pending_work(self) -> None:
+        """Flush what was asked for, save what has changed. A failure was told to the owner."""
+        with suppress(StorageError):
+            await self.flush(self._flush_wanted)
+            if self.epochs.changed and self._refusal is None:
+                async with self._change("save leader epochs"):
+                    await self._files.save_epochs(self.epochs)
+
+    async def flush(self, offset: int | None = None) -> None:
+        """Make everything below `offset`, the log end by default, durable.
+
+        Those who wait behind another's flush mostly find their own done.
+        """
+        target = self.log_end_offset if offset is None else offset
+        if target <= self.recovery_point:
+            self._check_usable()
+            return
+        async with self._change("flush"):
+            # What was appended while waiting for the turn goes along.
+            target = min(max(target, self._flush_wanted), self.log_end_offset)
+            start = self.recovery_point
+            if target <= start:
+                return
+            await self._files.save_epochs(self.epochs)
+            await self._files.sync(self._segments.overlapping(start, target))
+            marks = self._watermarks
+            marks.recovery_point = max(marks.recovery_point, target)
+            self.last_flush_ms = self._environment.clock.wall_ms()
+
+    @asynccontextmanager
+    async def _change(self, what: str) -> AsyncIterator[None]:
+        """A turn for one structural change or flush, which then is not cancelled half-way."""
+        async with self._turn:
+            self._check_usable()
+            with trio.CancelScope(shield=True):
+                try:
+                    yield
+                except OSError as error:
+                    raise self._failed(what, error) from error
+
+    # Truncation.
+
+    async def truncate_to(self, offset: int) -> bool:
+        """Remove everything at or above `offset`; whether there was anything.
+
+        Nobody may append until this has returned. What is removed may come back if the machine
+        fails meanwhile, but only as a whole prefix of what there was.
+        """
+        if offset < 0:
+            raise ValueError(f"a truncation to {offset}")
+        if offset >= self.log_end_offset:
+            self._check_usable()
+            return False
+        if offset < self.high_watermark:
+            _log.warning("%s is truncated to %d, below its high watermark", self, offset)
+        if self._segments.first.base_offset > offset:
+            await self.truncate_fully_and_start_at(offset)
+            return True
+        async with self._truncation():
+            while (last := self._segments.last).base_offset > offset:
+                await self._files.retire(last, self.config.file_delete_delay_ms)
+                self._segments.remove(last)
+                self._truncated(last.base_offset)
+            await self._files.sync_names()
+            self._segments.last.truncate_to(offset)
+            self._truncated(offset)
+            await self._files.snapshots.remove_above(offset)
+            await self._files.save_epochs(self.epochs)
+            if self.producers.map_end_offset > offset:
+                await self._rebuild_producers()
+        return True
+
+    async def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Remove everything; the log is empty then, and begins at `offset`."""
+        if offset < 0:
+            raise ValueError(f"a log that begins at {offset}")
+        async with self._truncation():
+            delay_ms = self.config.file_delete_delay_ms
+            while len(self._segments) > 1:
+                last = self._segments.last
+                await self._files.retire(last, delay_ms)
+                self._segments.remove(last)
+                self._truncated(last.base_offset)
+            only = self._segments.last
+            await self._files.retire(only, delay_ms)
+            await self._files.sync_names()
+            self._segments.replace([self._files.create_segment(offset, self.config)], [only])
+            self._watermarks.restart(self._end_metadata(offset))
+            self.epochs.clear()
+            self.producers.truncate_fully(offset)
+            await self._files.snapshots.remove_above(-1)
+            await self._files.save_epochs(self.epochs)
+
+    @asynccontextmanager
+    async def _truncation(self) -> AsyncIterator[None]:
+        async with self._change("truncate"):
+            self._is_truncating = True
+            try:
+                yield
+            finally:
+                self._is_truncating = False
+
+    def _truncated(self, offset: int) -> None:
+        """The segments end at `offset` now."""
+        self._watermarks.set_log_end(self._end_metadata(offset))
+        self.epochs.truncate_from_end(offset)
+
+    async def _rebuild_producers(self) -> None:
+        await rebuild_producers(
+            self.producers,
+            self._files.snapshots,
+            self._segments,
+            clock=self._environment.clock,
+            log_start_offset=self.log_start_offset,
+            end_offset=self.log_end_offset,
+        )
+        self.producers.high_watermark_advanced(self.high_watermark)
+
+    # Retention.
+
+    async def delete_old_segments(self) -> int:
+        """Remove the segments that have outlived the topic's retention; how many."""
+        async with self._change("delete old segments"):
+            expired = await deletable_segments(self, self._environment)
+            if not expired:
+                return 0
+            if expired[-1] is self._segments.last:
+                self.roll()
+            for segment in expired:
+                self._segments.remove(segment)
+            following = self._segments.first.base_offset
+            if following > self.log_start_offset:
+                self.raise_log_start(following)
+            for segment in expired:
+                await self._files.retire(segment, self.config.file_delete_delay_ms)
+            return len(expired)
+
+    # Cleaning.
+
+    def create_cleaned_segment(self, base_offset: int) -> Segment:
+        """An empty `.cleaned` segment that the cleaner fills and `replace_segments` takes in."""
+        self._check_usable()
+        with self._storage_guard("create a cleaned segment"):
+            return self._files.create_cleaned(base_offset, self.config)
+
+    async def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> bool:
+        """Put finished `.cleaned` segments, made inactive, into the place of `old` ones.
+
+        False, with nothing done, if one of the old ones has gone meanwhile: to a truncation or to
+        retention. The caller then discards the new ones.
+        """
+        async with self._change("replace segments"):
+            if not all(segment in self._segments for segment in old):
+                return False
+            assert_always(
+                self._segments.last not in old, "active-segment-replaced", log=self.directory
+            )
+            await self._files.announce_swap(new)
+            self._segments.replace(list(new), list(old))
+            for segment in old:
+                await self._files.retire(
+                    segment,
+                    self.config.file_delete_delay_ms,
+                    keeps_snapshot=self._segments.get(segment.base_offset) is not None,
+                )
+            await self._files.finish_swap(new)
+            return True
+
+    # Lifetime.
+
+    async def close(self) -> None:
+        """Flush everything and stop: after this a clean-shutdown marker tells the truth."""
+        async with self._change("close"):
+            self._segments.last.make_inactive()
+            self._files.write_snapshot(self.producers.take_snapshot())
+            await self._files.save_epochs(self.epochs)
+            await self._files.sync(
+                self._segments.overlapping(self.recovery_point, self.log_end_offset + 1)
+            )
+            self._watermarks.recovery_point = self.log_end_offset
+            self._refusal = LogClosedError(f"{self.directory} is closed")
+            for segment in self._segments:
+                segment.close()
+
+    def go_offline(self, reason: str) -> None:
+        """Stop at once, without a touch to the files: the directory can't be trusted."""
+        self._refusal = LogClosedError(f"{self.directory} is offline: {reason}")
+        for segment in self._segments:
+            segment.close_untouched()
+
+    async def rename_directory(self, new_directory: str) -> None:
+        """Another name in the same data directory: for deletion, or when a future log has come."""
+        async with self._change("rename"):
+            await self._environment.disk.rename(self.directory, new_directory)
+            self._files.moved(new_directory)
+            for segment in self._segments:
+                segment.moved(new_directory)
+            await self._environment.disk.sync_directory(new_directory.rpartition("/")[0])

@@ -1,0 +1,84 @@
+"""Producer state from the files: the latest snapshot, and a replay of what follows it.
+
+The state is derived from the log, so this gives what the appends gave, but that of the batches
+remembered for each producer a snapshot has the last one only.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kraftpy.log.appending import add_to_producers, commit_to_producers
+from kraftpy.log.batch_headers import BatchHeader
+from kraftpy.log.errors import LogError
+from kraftpy.log.pacing import Pace
+from kraftpy.log.producers import ProducerState
+from kraftpy.log.segment import Segment
+from kraftpy.log.segments import Segments
+from kraftpy.log.snapshots import ProducerSnapshots
+from kraftpy.log.transactions import AbortedTransaction
+from kraftpy.records.batch import RecordBatch
+from kraftpy.records.errors import RecordDataError
+from kraftpy.records.validation import AppendOrigin
+from kraftpy.world import Clock
+
+__all__ = ["rebuild_producers", "replay"]
+
+_log = logging.getLogger(__name__)
+
+
+async def rebuild_producers(
+    producers: ProducerState,
+    snapshots: ProducerSnapshots,
+    segments: Segments,
+    *,
+    clock: Clock,
+    log_start_offset: int,
+    end_offset: int,
+) -> None:
+    """Bring `producers` to `end_offset`, whatever they were."""
+    found = await snapshots.load(end_offset)
+    if found is None:
+        producers.reload(log_start_offset, clock.wall_ms())
+    else:
+        offset, entries = found
+        producers.reload(log_start_offset, clock.wall_ms(), snapshot_offset=offset, entries=entries)
+    pace = Pace(clock)
+    start_offset = max(producers.map_end_offset, log_start_offset)
+    for segment in segments.overlapping(start_offset, end_offset):
+        await _replay(segment, producers, start_offset, end_offset, pace)
+    producers.advance(end_offset)
+
+
+async def _replay(
+    segment: Segment, producers: ProducerState, start_offset: int, end_offset: int, pace: Pace
+) -> None:
+    first = segment.find(start_offset)
+    if first is None:
+        return
+    for header in segment.headers(first.position):
+        await pace.rest(header.size)
+        if header.base_offset >= end_offset:
+            return
+        if header.producer_id < 0 or header.base_offset < start_offset:
+            continue
+        if header.is_control:
+            data = segment.log_file.pread(header.size, header.position)
+            replay(producers, RecordBatch(data))
+        else:
+            replay(producers, header)
+
+
+def replay(producers: ProducerState, batch: RecordBatch | BatchHeader) -> list[AbortedTransaction]:
+    """Note a batch that is in the log; the transactions that it aborts are returned.
+
+    What a leader once accepted is not judged again. What can't be understood is passed over: the
+    log must be usable with a batch that lies.
+    """
+    update = producers.prepare(AppendOrigin.REPLICATION)
+    try:
+        add_to_producers(batch, update)
+    except (RecordDataError, LogError) as error:
+        _log.warning("passed over a batch at offset %d: %s", batch.base_offset, error)
+        return []
+    return commit_to_producers(update, producers)

@@ -1,0 +1,423 @@
+"""One segment of a log: its data file and the three indexes that go with it.
+
+Offsets in a segment are at least its base offset and below the next segment's. The last segment of
+a log, the active one, is appended to; the others never change, they are only replaced as a whole.
+
+Everything here is synchronous but what must wait for the medium or for directories. What a segment
+knows beyond its files (largest timestamp, first timestamp) is read from them when it is first asked
+for, so that loading a log opens nothing.
+
+An append is all or nothing: when the system refuses a write, what was written of it is cut off
+again, and index entries made for it are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from kraftpy.log.batch_headers import BatchHeader, walk_headers
+from kraftpy.log.errors import SegmentOffsetOverflowError
+from kraftpy.log.handles import HandlePool, PooledFile
+from kraftpy.log.index import NO_TIMESTAMP, OffsetIndex, TimeIndex, TimestampOffset
+from kraftpy.log.log_config import LogConfig
+from kraftpy.log.offsets import OffsetMetadata, ReadInfo
+from kraftpy.log.segment_files import SEGMENT_KINDS, FileKind, file_name
+from kraftpy.log.transactions import TransactionIndex
+from kraftpy.world import Buffer, Disk, FileSlice
+
+__all__ = ["RELATIVE_OFFSET_MAX", "Segment"]
+
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+
+
+class Segment:
+    """Made over existing files, or by `create` with new ones."""
+
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_files",
+        "_first_timestamp_ms",
+        "_index_interval_bytes",
+        "_largest",
+        "_roll_jitter_ms",
+        "base_offset",
+        "created_ms",
+        "log_file",
+        "offset_index",
+        "size_bytes",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        pool: HandlePool,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        size_bytes: int,
+        has_transaction_index: bool,
+        suffix: str = "",
+        roll_jitter_ms: int = 0,
+        now_ms: int = 0,
+    ) -> None:
+        """A segment in files that exist. None of them is opened yet."""
+        self._files = {
+            kind: pool.file(
+                f"{directory}/{file_name(base_offset, kind, suffix)}", write=True, create=True
+            )
+            for kind in SEGMENT_KINDS
+        }
+        index_bytes = config.segment_index_bytes
+        self.base_offset = base_offset
+        self.log_file = self._files[FileKind.LOG]
+        self.offset_index = OffsetIndex(
+            self._files[FileKind.OFFSET_INDEX], base_offset, index_bytes
+        )
+        self.time_index = TimeIndex(self._files[FileKind.TIME_INDEX], base_offset, index_bytes)
+        self.transaction_index = TransactionIndex(
+            self._files[FileKind.TRANSACTION_INDEX], base_offset, exists=has_transaction_index
+        )
+        # Of the data; a preallocated file is longer.
+        self.size_bytes = size_bytes
+        self.created_ms = now_ms
+        self._index_interval_bytes = config.index_interval_bytes
+        self._roll_jitter_ms = roll_jitter_ms
+        self._bytes_since_index_entry = 0
+        # None until the files were asked.
+        self._largest: TimestampOffset | None = None
+        self._first_timestamp_ms: int | None = None
+
+    @classmethod
+    def create(
+        cls,
+        pool: HandlePool,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        suffix: str = "",
+        roll_jitter_ms: int = 0,
+        now_ms: int = 0,
+        preallocate: bool = False,
+    ) -> Segment:
+        """A new segment. Files that bear its names already are emptied."""
+        segment = cls(
+            pool,
+            directory,
+            base_offset,
+            config,
+            size_bytes=0,
+            has_transaction_index=False,
+            suffix=suffix,
+            roll_jitter_ms=roll_jitter_ms,
+            now_ms=now_ms,
+        )
+        segment.log_file.truncate(0)
+        if preallocate:
+            segment.log_file.truncate(config.segment_bytes)
+        segment.offset_index.create()
+        segment.time_index.create()
+        segment._largest = TimestampOffset(NO_TIMESTAMP, base_offset)
+        return segment
+
+    @property
+    def files(self) -> list[PooledFile]:
+        """Those that exist, the data first."""
+        return [
+            file
+            for kind, file in self._files.items()
+            if kind is not FileKind.TRANSACTION_INDEX or self.transaction_index.exists
+        ]
+
+    # Appending.
+
+    def append(
+        self,
+        parts: Sequence[Buffer],
+        size_bytes: int,
+        *,
+        largest_offset: int,
+        largest_timestamp_ms: int,
+        offset_of_max_timestamp: int,
+    ) -> None:
+        """Write batches to the page cache; an index entry when enough bytes came before them.
+
+        SegmentOffsetOverflowError before anything is written; OSError with nothing changed.
+        """
+        if not size_bytes:
+            return
+        if not 0 <= largest_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
+            raise SegmentOffsetOverflowError(
+                f"{self.log_file.path}: offset {largest_offset} is too far from its base"
+            )
+        position = self.size_bytes
+        largest = self.largest
+        if largest_timestamp_ms > largest.timestamp_ms:
+            largest = TimestampOffset(largest_timestamp_ms, offset_of_max_timestamp)
+        is_entry_due = self._bytes_since_index_entry > self._index_interval_bytes
+        try:
+            self.log_file.pwrite(parts, position)
+            if is_entry_due:
+                self._add_index_entry(largest_offset, position, largest)
+        except OSError:
+            self.log_file.truncate(position)
+            raise
+        if position == 0:
+            self._first_timestamp_ms = largest_timestamp_ms
+        if is_entry_due:
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += size_bytes
+        self._largest = largest
+        self.size_bytes = position + size_bytes
+
+    def _add_index_entry(self, offset: int, position: int, largest: TimestampOffset) -> None:
+        count = self.offset_index.entry_count
+        self.offset_index.append(offset, position)
+        try:
+            self.time_index.maybe_append(largest.timestamp_ms, largest.offset)
+        except OSError:
+            self.offset_index.truncate_to_entries(count)
+            raise
+
+    def should_roll(
+        self,
+        *,
+        size_bytes: int,
+        max_offset: int,
+        max_timestamp_ms: int,
+        now_ms: int,
+        config: LogConfig,
+    ) -> bool:
+        """Whether a set of this size, offset and time should begin a new segment (11)."""
+        size = self.size_bytes
+        return (
+            size > config.segment_bytes - size_bytes
+            or (
+                size > 0
+                and self._waited_for_roll_ms(max_timestamp_ms, now_ms)
+                > config.segment_ms - self._roll_jitter_ms
+            )
+            or self.offset_index.is_full
+            or self.time_index.is_full
+            or max_offset - self.base_offset > RELATIVE_OFFSET_MAX
+        )
+
+    def _waited_for_roll_ms(self, incoming_timestamp_ms: int, now_ms: int) -> int:
+        first = self.first_timestamp_ms
+        if first >= 0:
+            return incoming_timestamp_ms - first
+        return now_ms - self.created_ms
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        """Of the first batch; the countdown to a roll by age starts with it. -1 without one."""
+        if self._first_timestamp_ms is None:
+            header = next(self.headers(), None)
+            if header is None:
+                return NO_TIMESTAMP
+            self._first_timestamp_ms = header.max_timestamp_ms
+        return self._first_timestamp_ms
+
+    # Reading.
+
+    def headers(self, position: int = 0) -> Iterator[BatchHeader]:
+        """The batches from `position` on, by their headers."""
+        return walk_headers(self.log_file, position, self.size_bytes)
+
+    def find(self, offset: int) -> BatchHeader | None:
+        """The first batch that holds `offset` or begins behind it."""
+        start = self.offset_index.lookup(offset).position
+        for header in walk_headers(self.log_file, start, self.size_bytes):
+            if header.last_offset >= offset:
+                return header
+        return None
+
+    def read(
+        self,
+        start_offset: int,
+        max_bytes: int,
+        *,
+        max_position: int | None = None,
+        min_one_batch: bool = False,
+    ) -> ReadInfo | None:
+        """A slice from the batch that holds `start_offset` on; None if nothing follows here.
+
+        Nothing at or behind `max_position` is given. With `min_one_batch` the first batch is given
+        whole even when `max_bytes` is less.
+        """
+        if max_bytes < 0:
+            raise ValueError(f"a read of at most {max_bytes} bytes")
+        first = self.find(start_offset)
+        if first is None:
+            return None
+        metadata = OffsetMetadata(start_offset, self.base_offset, first.position)
+        limit = max(max_bytes, first.size) if min_one_batch else max_bytes
+        end = self.size_bytes if max_position is None else max_position
+        length = max(0, min(end - first.position, limit))
+        if not length:
+            return ReadInfo(metadata, None)
+        records = FileSlice(self.log_file, first.position, length)
+        return ReadInfo(metadata, records, first_entry_incomplete=limit < first.size)
+
+    def upper_bound_offset(self, read: ReadInfo) -> int | None:
+        """An offset surely not below the end of what `read` gives; None if this segment's end."""
+        entry = self.offset_index.first_from_position(read.fetch_offset.position + read.size_bytes)
+        return None if entry is None else entry.offset
+
+    def find_time(self, timestamp_ms: int, start_offset: int) -> BatchHeader | None:
+        """The first batch with a time at or after `timestamp_ms` and a record from `start_offset`.
+
+        Its largest time is the one that is compared; who wants the record looks inside.
+        """
+        if self.largest.timestamp_ms < timestamp_ms:
+            return None
+        floor = self.time_index.lookup(timestamp_ms).offset
+        position = self.offset_index.lookup(max(floor, start_offset)).position
+        for header in self.headers(position):
+            if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= start_offset:
+                return header
+        return None
+
+    @property
+    def largest(self) -> TimestampOffset:
+        """The largest timestamp and its offset; timestamp -1 without any.
+
+        A closed segment's time index ends with it. In the active one's, more may follow.
+        """
+        if self._largest is None:
+            largest = self.time_index.last_entry
+            for header in self.headers(self.offset_index.last_entry.position):
+                if header.max_timestamp_ms > largest.timestamp_ms:
+                    largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
+            self._largest = largest
+        return self._largest
+
+    async def largest_timestamp_ms(self, disk: Disk) -> int:
+        """For retention and compaction: without timestamps, when the file was last changed."""
+        timestamp_ms = self.largest.timestamp_ms
+        if timestamp_ms >= 0:
+            return timestamp_ms
+        return (await disk.stat(self.log_file.path)).modified_ms
+
+    def next_offset(self) -> int:
+        """Behind the last batch; the base offset if there is none. For loading."""
+        following = self.base_offset
+        for header in self.headers(self.offset_index.last_entry.position):
+            following = header.last_offset + 1
+        return following
+
+    # Changing.
+
+    def truncate_to(self, offset: int) -> int:
+        """Remove everything at or above `offset`; how many bytes that were."""
+        first = self.find(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        self.make_active()
+        self._bytes_since_index_entry = 0
+        self._largest = None
+        if first is None:
+            return 0
+        self.log_file.truncate(first.position)
+        removed = self.size_bytes - first.position
+        self.size_bytes = first.position
+        if first.position == 0:
+            self._first_timestamp_ms = None
+        return removed
+
+    def reset_indexes(self) -> None:
+        """Forget all indexes, before recovery builds them anew."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.transaction_index.reset()
+        self._bytes_since_index_entry = 0
+        self._first_timestamp_ms = None
+        self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def recovered(self, header: BatchHeader) -> None:
+        """Index a batch that recovery has found sound, as its append once did."""
+        if not 0 <= header.last_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
+            raise SegmentOffsetOverflowError(
+                f"{self.log_file.path}: offset {header.last_offset} is too far from its base"
+            )
+        largest = self.largest
+        if header.max_timestamp_ms > largest.timestamp_ms:
+            self._largest = largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
+        if header.position == 0:
+            self._first_timestamp_ms = header.max_timestamp_ms
+        if (
+            self._bytes_since_index_entry > self._index_interval_bytes
+            and not self.offset_index.is_full
+            and not self.time_index.is_full
+        ):
+            self._add_index_entry(header.last_offset, header.position, largest)
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += header.size
+
+    def cut(self, size_bytes: int) -> int:
+        """End the file here, which is behind a batch; how many bytes went."""
+        removed = self.size_bytes - size_bytes
+        self.log_file.truncate(size_bytes)
+        self.size_bytes = size_bytes
+        return removed
+
+    def make_active(self) -> None:
+        """Give the indexes room, in their files too."""
+        self.offset_index.resize()
+        self.time_index.resize()
+
+    def make_inactive(self) -> None:
+        """Complete the time index and cut the files to what they hold: nothing will be added."""
+        largest = self.largest
+        self.time_index.maybe_append(largest.timestamp_ms, largest.offset, skip_full_check=True)
+        self.time_index.trim_to_valid_size()
+        self.offset_index.trim_to_valid_size()
+        if self.log_file.size() != self.size_bytes:
+            self.log_file.truncate(self.size_bytes)
+
+    # Files.
+
+    async def sync(self) -> None:
+        """Make data and indexes durable."""
+        await self.log_file.sync()
+        await self.offset_index.sync()
+        await self.time_index.sync()
+        await self.transaction_index.sync()
+
+    async def rename(self, disk: Disk, directory: str, suffix: str) -> None:
+        """Give the files another suffix, or none.
+
+        What makes a segment exist is its data file, so that goes first on the way out and comes
+        last on the way in. Readers are not disturbed.
+        """
+        kinds = SEGMENT_KINDS if suffix else SEGMENT_KINDS[::-1]
+        for kind in kinds:
+            file = self._files[kind]
+            new_path = f"{directory}/{file_name(self.base_offset, kind, suffix)}"
+            if kind is not FileKind.TRANSACTION_INDEX or self.transaction_index.exists:
+                await disk.rename(file.path, new_path)
+            file.moved(new_path)
+
+    def moved(self, directory: str) -> None:
+        """The directory was renamed."""
+        for file in self._files.values():
+            file.moved(f"{directory}/{file.path.rpartition('/')[2]}")
+
+    def close(self) -> None:
+        """No more use. An untouched index is left as it is."""
+        self.offset_index.close()
+        self.time_index.close()
+        self.transaction_index.close()
+        self.log_file.close()
+
+    def close_untouched(self) -> None:
+        """Close without a change to any file: the directory is offline."""
+        for file in self._files.values():
+            file.close()
+
+    def __repr__(self) -> str:
+        return f"Segment({self.log_file.path}, {self.size_bytes} bytes)"
