@@ -221,12 +221,9 @@ class ProducerUpdate:
 
     def _check_sequence(self, old: ProducerEntry, epoch: int, sequence: int) -> None:
         producer_id = old.producer_id
-        # What was known before this append decides what a new producer may do in all of it.
-        before = self._state.producers.get(producer_id)
         verification = self._state.verifications.get(producer_id)
         if verification is not None:
-            is_new = before is None or not before.batches
-            if verification.supports_epoch_bump and is_new and sequence != 0:
+            if verification.supports_epoch_bump and not old.batches and sequence != 0:
                 raise OutOfOrderSequenceError(
                     f"producer {producer_id} is new here and began at sequence {sequence}, not 0"
                 )
@@ -236,16 +233,17 @@ class ProducerUpdate:
                     f"{verification.lowest_sequence} awaits verification"
                 )
         if epoch != old.epoch:
+            # One that is not known may have been forgotten, so it begins where it will.
             if sequence != 0 and old.epoch != NO_EPOCH:
                 raise OutOfOrderSequenceError(
                     f"producer {producer_id} began epoch {epoch} at sequence {sequence}, not 0"
                 )
-        elif before is not None:
-            last_sequence = old.last_sequence
-            if sequence != (0 if last_sequence == SEQUENCE_MAX else last_sequence + 1):
-                raise OutOfOrderSequenceError(
-                    f"producer {producer_id} wrote sequence {sequence} after {last_sequence}"
-                )
+            return
+        last_sequence = old.last_sequence
+        if sequence != (0 if last_sequence == SEQUENCE_MAX else last_sequence + 1):
+            raise OutOfOrderSequenceError(
+                f"producer {producer_id} wrote sequence {sequence} after {last_sequence}"
+            )
 
 
 class ProducerState:

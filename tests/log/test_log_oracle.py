@@ -40,7 +40,7 @@ ORIGINS = {
     "K": AppendOrigin.COORDINATOR,
     "R": AppendOrigin.REPLICATION,
 }
-CASES = 150
+CASES = 100
 SEED = 20261116
 
 

@@ -227,20 +227,28 @@ def test_replication_takes_what_the_leader_took(caplog: pytest.LogCaptureFixture
     assert log.state.producers[7].coordinator_epoch == 4
 
 
-def test_several_batches_are_checked_against_each_other() -> None:
+@pytest.mark.parametrize("is_known", [False, True])
+def test_several_batches_are_checked_against_each_other(is_known: bool) -> None:
     log = Log()
-    log.write(7, 0, 0)
+    if is_known:
+        log.write(7, 0, 0)
     update = log.state.prepare(CLIENT)
-    for sequence in (1, 2):
+
+    def add(sequence: int) -> None:
         update.add_batch(
-            7, 0, base_sequence=sequence, base_offset=sequence, last_offset=sequence,
-            max_timestamp_ms=1, is_transactional=False,
-        )  # fmt: skip
-    with pytest.raises(OutOfOrderSequenceError):
-        update.add_batch(
-            7, 0, base_sequence=4, base_offset=3, last_offset=3,
-            max_timestamp_ms=1, is_transactional=False,
-        )  # fmt: skip
+            7,
+            0,
+            base_sequence=sequence,
+            base_offset=sequence,
+            last_offset=sequence,
+            max_timestamp_ms=1,
+            is_transactional=False,
+        )
+
+    add(1)
+    add(2)
+    with pytest.raises(OutOfOrderSequenceError, match="wrote sequence 4 after 2"):
+        add(4)
 
 
 def test_a_failed_append_leaves_nothing_behind() -> None:
