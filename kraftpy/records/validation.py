@@ -94,10 +94,9 @@ def check_batch(batch: RecordBatch, *, origin: AppendOrigin, max_message_bytes: 
         raise RecordTooLarge(f"a batch of {batch.size} bytes, of {max_message_bytes} allowed")
     if batch.magic != MAGIC:
         raise CorruptRecord(f"magic {batch.magic}")
-    if batch.compute_crc() != batch.crc:
-        raise CorruptRecord(
-            f"CRC {batch.crc:#010x} is stored, {batch.compute_crc():#010x} is right"
-        )
+    crc = batch.compute_crc()
+    if crc != batch.crc:
+        raise CorruptRecord(f"the batch has CRC {batch.crc:#010x}, its bytes {crc:#010x}")
     if batch.attributes & CODEC_MASK > Codec.ZSTD:
         raise UnsupportedCompression(f"{batch.attributes & CODEC_MASK} names no codec")
     if not is_client:

@@ -433,7 +433,7 @@ class TestWalker:
 
     @pytest.mark.parametrize(
         ("magic", "length"),
-        [(2, 48), (1, 21), (0, 13), (0, -1), (2, -(2**31)), (3, 100), (-1, 100), (127, 100)],
+        [(2, 48), (1, 21), (0, 13), (0, -1), (2, -(2**31)), (3, 100), (-1, 100), (127, 1000)],
     )
     def test_damage_is_an_error(self, magic: int, length: int) -> None:
         data = bytearray(200)
