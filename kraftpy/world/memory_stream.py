@@ -1,9 +1,9 @@
 """Both ends of a simulated TCP connection, and the pipes between them.
 
 A connection is two streams (its ends) and two pipes (its directions). A pipe carries segments in
-order: an opening, data, the end of data, a reset. Each gets its time of arrival when it is sent.
-The first segment waits whenever its way is blocked, and all others wait behind it; nothing is lost
-and nothing overtakes while both ends live:
+order: an opening, data, the end of data, a reset. Each gets its time of arrival when it is sent,
+and waits for the one before it if that is due later. The first segment waits whenever its way is
+blocked, and all others wait behind it; nothing is lost and nothing overtakes while both ends live:
 
 - link cut or receiver down: until the link heals or the host is back, for at most the link's stall
   time-out; then the sender's end breaks with a bare ConnectionError (ETIMEDOUT), the other end
@@ -63,7 +63,6 @@ class Pipe:
     __slots__ = (
         "_abandoned",
         "_back",
-        "_last_arrival",
         "_link",
         "_observer",
         "_progress_count",
@@ -93,7 +92,6 @@ class Pipe:
         self._timetable = timetable
         self._observer = observer
         self._segments: deque[tuple[float, Segment, bytes]] = deque()
-        self._last_arrival = 0.0
         # Whether somebody is going to call `_arrive`: the timetable, a link, a process, a reader.
         self._waiting = False
         self._window_shut = False
@@ -148,8 +146,7 @@ class Pipe:
     def _transmit(self, segment: Segment, data: bytes) -> None:
         if self._abandoned:
             return
-        arrival = max(self._last_arrival, self._link.arrival_time(len(data)))
-        self._last_arrival = arrival
+        arrival = self._link.arrival_time(len(data))
         self._segments.append((arrival, segment, data))
         if not self._waiting:
             self._wait_until(arrival)
@@ -202,6 +199,8 @@ class Pipe:
         return True
 
     def _retransmit(self, delay_seconds: float) -> None:
+        if self._sender.process.vanished:
+            self.abandon()
         self._wait_until(trio.current_time() + delay_seconds)
 
     def window_opened(self) -> None:

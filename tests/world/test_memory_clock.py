@@ -65,6 +65,17 @@ def test_rounding_never_wakes_early_nor_spins(rate: float) -> None:
     simulate(main)
 
 
+def test_a_deadline_that_rounding_puts_a_hair_too_early() -> None:
+    async def main() -> None:
+        deadline, rate = 10.94357926309294, 1.1
+        assert deadline / rate * rate < deadline
+        clock = MemoryClock(rate=rate)
+        await clock.sleep_until(deadline)
+        assert clock.monotonic() >= deadline
+
+    simulate(main)
+
+
 def test_the_wall_jumps_and_monotonic_time_does_not() -> None:
     async def main() -> None:
         clock = MemoryClock(offset_seconds=7, wall_offset_ms=1_000)

@@ -254,9 +254,12 @@ async def test_a_reset_reaches_a_reader_whose_buffer_is_full(fabric: MemoryFabri
         await trio.sleep(0.1)
     stream.reset()
     await trio.sleep(1)
-    with pytest.raises(ConnectionResetError):  # noqa: PT012 (after what had arrived)
-        while True:
-            assert await receive(accepted)
+    with pytest.raises(ConnectionResetError):
+        accepted.send([b"x"])
+    received = 0
+    while part := await receive(accepted):
+        received += len(part)
+    assert received >= 100_000
 
 
 @simulated
@@ -325,6 +328,33 @@ async def test_a_vanished_host_tells_nobody(fabric: MemoryFabric) -> None:
     with pytest.raises(ConnectionResetError):
         await receive(stream)
     assert await is_silent(silent, 1_000)
+
+
+@simulated
+async def test_a_reset_answers_an_end_of_data_too(fabric: MemoryFabric) -> None:
+    stream, _ = await connect(fabric)
+    fabric.vanish("b")
+    fabric.host("b")
+    stream.finish()
+    with pytest.raises(ConnectionResetError):
+        await receive(stream)
+
+
+@simulated
+async def test_nobody_repeats_what_a_vanished_host_had_sent(fabric: MemoryFabric) -> None:
+    """What is on the wire arrives; what waits behind a cut is gone with the machine."""
+    stream, accepted = await connect(fabric)
+    stream.send([b"on the wire"])
+    fabric.vanish("a")
+    assert await receive(accepted) == b"on the wire"
+    fabric.host("a")
+    stream, accepted = await connect(fabric)
+    fabric.cut("a", "b")
+    stream.send([b"behind the cut"])
+    await trio.sleep(1)
+    fabric.vanish("a")
+    fabric.heal("a", "b")
+    assert await is_silent(accepted, 600)
 
 
 @simulated
@@ -422,6 +452,17 @@ async def test_a_pause_may_end_in_death(fabric: MemoryFabric) -> None:
     fabric.kill("b")
     with pytest.raises(ConnectionResetError):
         await receive(stream)
+
+
+@simulated
+async def test_what_a_process_would_have_sent_after_its_pause_dies_with_it(
+    fabric: MemoryFabric,
+) -> None:
+    stream, accepted = await connect(fabric)
+    fabric.pause("b")
+    accepted.send([b"never sent"])
+    fabric.kill("b")
+    assert await receive(stream) == b""
 
 
 def test_the_observer_sees_every_delivery() -> None:
