@@ -98,6 +98,9 @@ class ProducerEntry(NamedTuple):
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
 
+_NO_BATCH = BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)
+
+
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction that began at `first_offset`.
@@ -124,19 +127,21 @@ class CompletedTransaction:
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     """The content of a snapshot file."""
-    packed = [
-        _ENTRY.pack(
-            entry.producer_id,
-            entry.epoch,
-            entry.last_sequence,
-            entry.last_data_offset,
-            entry.batches[-1].offset_delta if entry.batches else 0,
-            entry.last_timestamp_ms,
-            entry.coordinator_epoch,
-            entry.transaction_first_offset,
+    packed = []
+    for producer_id, epoch, coordinator_epoch, timestamp_ms, open_offset, batches in entries:
+        last_sequence, last_offset, delta, _ = batches[-1] if batches else _NO_BATCH
+        packed.append(
+            _ENTRY.pack(
+                producer_id,
+                epoch,
+                last_sequence,
+                last_offset,
+                delta,
+                timestamp_ms,
+                coordinator_epoch,
+                open_offset,
+            )
         )
-        for entry in entries
-    ]
     checked = struct.pack(">i", len(packed)) + b"".join(packed)
     return struct.pack(">hI", _SNAPSHOT_VERSION, crc32c(checked)) + checked
 
@@ -152,14 +157,22 @@ def decode_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
         raise CorruptSnapshotError(f"{path}: wrong checksum")
     if len(data) != _HEADER.size + count * _ENTRY.size:
         raise CorruptSnapshotError(f"{path}: {len(data)} bytes do not hold {count} producers")
-    entries = []
-    for fields in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :]):
-        (producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms) = fields[:6]
-        batches: tuple[BatchMetadata, ...] = ()
-        if last_offset >= 0:
-            batches = (BatchMetadata(last_sequence, last_offset, delta, timestamp_ms),)
-        open_offset = max(fields[7], NO_OFFSET)
-        entries.append(
-            ProducerEntry(producer_id, epoch, fields[6], timestamp_ms, open_offset, batches)
-        )
-    return entries
+    return [_entry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :])]
+
+
+def _entry(  # noqa: PLR0917 (the fields of an entry, in the file's order)
+    producer_id: int,
+    epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    delta: int,
+    timestamp_ms: int,
+    coordinator_epoch: int,
+    open_offset: int,
+) -> ProducerEntry:
+    batches: tuple[BatchMetadata, ...] = ()
+    if last_offset >= 0:
+        batches = (BatchMetadata(last_sequence, last_offset, delta, timestamp_ms),)
+    return ProducerEntry(
+        producer_id, epoch, coordinator_epoch, timestamp_ms, max(open_offset, NO_OFFSET), batches
+    )
