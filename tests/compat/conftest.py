@@ -1,4 +1,4 @@
-"""One node process for all tests with clients; each of them leaves it as it was."""
+"""One node process for all tests with clients; none of them gives it a reason to complain."""
 
 from __future__ import annotations
 
@@ -13,5 +13,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     with running_node(tmp_path_factory.mktemp("node")) as process:
         yield process
         assert process.stop() == 0, process.log()
-        assert " ERROR " not in process.log()
-        assert "Traceback" not in process.log()
+        # A request that was refused, and a connection that it cost, would be here. The Java client
+        # has no other voice: its jars come without a logger.
+        complaints = [line for line in process.log().splitlines() if " INFO " not in line]
+        assert complaints == []
