@@ -99,7 +99,11 @@ class TransactionIndex:
         return AbortedSearch(found, is_complete=False)
 
     def all(self) -> list[AbortedTransaction]:
-        return list(self._read(0))
+        return list(self.entries())
+
+    def entries(self) -> Iterator[AbortedTransaction]:
+        """One after the other; CorruptIndexError where it goes wrong."""
+        return self._read(0)
 
     def truncate_to(self, offset: int) -> None:
         """Forget markers at or above `offset`."""
