@@ -469,6 +469,25 @@ def _empty(kind: str, file: object) -> OffsetIndex | TimeIndex:
     return index
 
 
+async def test_a_closed_index_keeps_nothing_in_memory(place: Place) -> None:
+    """Else every segment that was ever read would keep its tail."""
+    disk = TalliedDisk(place.disk)
+    file = HandlePool(disk, limit=1).file(place.path("x"), write=True, create=True)
+    index = OffsetIndex(file, 0, 8000)
+    index.create()
+    for number in range(100):
+        index.append(number, number)
+    index.lookup(50)
+    reads = len(disk.tally.reads)
+    index.lookup(50)
+    assert len(disk.tally.reads) == reads
+    index.trim_to_valid_size()
+    for _ in range(2):
+        assert index.lookup(50) == (50, 50)
+        assert len(disk.tally.reads) > reads
+        reads = len(disk.tally.reads)
+
+
 async def test_a_cold_lookup_reads_few_pages(place: Place) -> None:
     """At most a page for each halving of the number of pages, wherever it looks."""
     disk = TalliedDisk(place.disk)
