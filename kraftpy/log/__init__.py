@@ -3,7 +3,7 @@
 Leaf modules, which know nothing of each other but `errors`:
 
 - `handles`: open files within a limit.
-- `checkpoints`: the small text files, replaced atomically.
+- `checkpoints`, `meta_properties`: the small text files, replaced atomically.
 - `epochs`: which leader epoch began at which offset.
 - `producers`: idempotence and transactions, made of `producer_entries` and `verifications`.
 - `transactions`: the aborted transactions of a segment.
