@@ -77,7 +77,6 @@ class Connection:
     """A Channel for services, and the reading half of its stream."""
 
     __slots__ = (
-        "_has_peer_finished",
         "_identity",
         "_is_drained",
         "_line",
@@ -122,7 +121,6 @@ class Connection:
         self._reader = FrameReader(surroundings.limits.request_max_bytes, surroundings.buffers)
         self._reservation: Reservation | None = None
         self._received_at = now
-        self._has_peer_finished = False
         # The last receive got all there was: waiting comes before the next.
         self._is_drained = True
         self.is_reader_waiting = False
@@ -217,13 +215,12 @@ class Connection:
                 await self._wait_for_sending()
             elif clock.monotonic() >= turn_ends:
                 await trio.lowlevel.checkpoint()
-            elif self._has_peer_finished:
-                return
             elif self._is_drained or not self._has_room():
                 await self._wait_for_receiving()
-            else:
-                self._receive()
+            elif self._receive():
                 continue
+            else:
+                return
             turn_ends = clock.monotonic() + SLICE_SECONDS
 
     def _serve_frames(self, turn_ends: float) -> None:
@@ -265,7 +262,7 @@ class Connection:
             return True
         limits = self._surroundings.limits
         return (
-            line.in_order_count == 0
+            not line.keeps_order
             and line.outstanding_count < limits.run_ahead_frames
             and line.outstanding_bytes + frame_bytes <= limits.request_max_bytes
         )
@@ -307,20 +304,25 @@ class Connection:
             self._reservation.release()
             self._reservation = None
 
-    def _receive(self) -> None:
+    def _receive(self) -> bool:
+        """Receive what is there; False when the peer has finished.
+
+        Whatever may be served was served before, and its answers have left.
+        """
         view = self._reader.receive_view()
         room = len(view)
         count = self._stream.receive_into(view)
         if count is None:
             self._is_drained = True
         elif count == 0:
-            self._has_peer_finished = True
+            return False
         else:
             self._reader.received(count)
             # Less than there was room for: the next call would find nothing.
             self._is_drained = count < room
             self._received_at = self._surroundings.clock.monotonic()
             self.on_activity(self._received_at)
+        return True
 
     async def _wait_for_receiving(self) -> None:
         """Wait for bytes and, with frames in hand, for the moment when they may be served."""

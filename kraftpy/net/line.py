@@ -79,10 +79,10 @@ class AnswerLine:
         "_spawn",
         "_stream",
         "corked_bytes",
-        "in_order_count",
         "is_blocked",
         "is_ending",
         "is_sender_waiting",
+        "keeps_order",
         "outstanding_bytes",
         "outstanding_count",
         "pending_count",
@@ -99,12 +99,12 @@ class AnswerLine:
         # Those that were not taken for sending yet.
         self._answers: deque[PlacedAnswer] = deque()
         self._outbox = Outbox()
-        # Outstanding: not left yet. Pending: not finished yet. In order: pending, and such that
-        # nothing may run ahead of it.
+        # Outstanding: not left yet. Pending: not finished yet.
         self.outstanding_count = 0
         self.outstanding_bytes = 0
         self.pending_count = 0
-        self.in_order_count = 0
+        # One is pending that nothing may run ahead of; so it is the last, and the only pending one.
+        self.keeps_order = False
         self.corked_bytes = 0
         self._is_corked = False
         self._is_pumping = False
@@ -138,7 +138,7 @@ class AnswerLine:
     def keep_order_behind(self, answer: PlacedAnswer) -> None:
         """Nothing may run ahead of this pending answer."""
         answer.runs_ahead = False
-        self.in_order_count += 1
+        self.keeps_order = True
 
     def cork(self) -> None:
         self._is_corked = True
@@ -164,6 +164,8 @@ class AnswerLine:
             answer.record(now)
             return
         self.pending_count -= 1
+        if not answer.runs_ahead:
+            self.keeps_order = False
         if answer.throttle_ms > 0:
             self._start_throttle(answer.throttle_ms, now)
         if answer.kind is AnswerKind.DISCONNECT:
@@ -172,12 +174,11 @@ class AnswerLine:
             self.corked_bytes += sum(map(len, answer.parts))
         else:
             self.pump()
-        if not answer.runs_ahead:
-            self.in_order_count -= 1
-            self._owner.wake()
 
     def pump(self) -> None:
         """Send finished answers from the head of the line. Never raises because of the peer."""
+        # Not from within itself either: what runs when an answer has left would send anew what the
+        # outer call has sent and not yet accounted for.
         if self._is_corked or self._is_pumping or self.is_blocked or self._is_closed:
             return
         if not self._outbox and not (self._answers and self._answers[0].kind is not None):
@@ -212,7 +213,6 @@ class AnswerLine:
             self._owner.close()
         finally:
             self.is_sender_waiting = False
-            self._owner.wake()
 
     def on_answer_left(self, answer: PlacedAnswer) -> None:
         answer.record(self._clock.monotonic())

@@ -43,8 +43,8 @@ class WordService:
     """Does what a frame's first word says, and echoes the frame as its answer.
 
     `hold` and `ahead` keep their answers in `held` until the test finishes them; `ahead` may run
-    ahead. `throttle`, `nothing`, `close`, `bad`, `boom` and `broken` are what they are called, and
-    any other word is answered at once.
+    ahead. `big` is answered with 100 KB. `throttle`, `nothing`, `close`, `bad`, `boom` and `broken`
+    are what they are called, and any other word is answered at once.
     """
 
     def __init__(self, recorder: Recorder | None = None) -> None:
@@ -68,6 +68,8 @@ class WordService:
         match word:
             case b"hold" | b"ahead":
                 self.held.append((payload, answer))
+            case b"big":
+                self.answer(bytes(100_000), answer)
             case b"nothing":
                 answer.nothing()
             case b"close":

@@ -410,19 +410,26 @@ async def test_stopping_lets_answers_in_flight_leave(surrounding: Surrounding) -
     async with serving(surrounding, service) as running:
         idle, busy = await running.connect(), await running.connect()
         assert await idle.ask(b"word") == b"word"
-        await busy.send(b"hold", b"never served")
+        ahead = await running.connect()
+        await ahead.send(b"ahead 1")
         await eventually(lambda: service.held)
+        await busy.send(b"hold", b"never served")
+        await eventually(lambda: len(service.held) == 2)
         large = b"L" * 3_000_000
         async with trio.open_nursery() as nursery:
             nursery.start_soon(running.server.stop, 60)
             assert await idle.rest() == b""
             with pytest.raises(ConnectionRefusedError):
                 await running.connect()
+            await ahead.send(b"ahead 2")
+            await settle()
+            service.release(0)
+            assert await ahead.rest() == framed(b"ahead 1")
             service.held.pop()[1].send((framed(large),))
             assert await busy.rest() == framed(large)
         assert running.server.connections == []
         assert running.server.quotas.total == 0
-        assert b"never served" not in service.served
+        assert service.served == [b"word", b"ahead 1", b"hold"]
         await eventually(lambda: not running.nursery.child_tasks)
         host, port = running.address()
         (await surrounding.server_network.listen(host, port)).close()
