@@ -124,11 +124,6 @@ def _why_undecodable(
     if isinstance(label, str):
         return label, reason
     remaining = local_names["end"] - local_names["position"]
-    if label.head is not None:
-        length = local_names[label.head.count] - label.head.one_more
-        remaining -= length * struct.calcsize(">" + label.head.code)
-        if length < 0 or remaining < 0:
-            return label.head.path, reason
     for code, _, path in label.values:
         remaining -= struct.calcsize(">" + code)
         if remaining < 0:

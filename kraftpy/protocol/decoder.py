@@ -21,8 +21,8 @@ import struct
 from kraftpy.protocol import primitives
 from kraftpy.protocol.layout import (
     LONGEST_STRING,
-    ArrayHead,
     BoundField,
+    Layout,
     Run,
     Source,
     element,
@@ -33,6 +33,7 @@ from kraftpy.protocol.layout import (
     struct_minimum_size,
 )
 from kraftpy.protocol.primitives import refuse_null
+from kraftpy.protocol.rows import RowShapes, is_row
 from kraftpy.protocol.tables import Field, Message, Struct, covers
 
 __all__ = ["write_decoder"]
@@ -94,43 +95,16 @@ class _DecoderWriter:
     def _settle(self) -> None:
         """Read what is waiting and move `position` behind it."""
         run, self.run = self.run, Run()
+        if not run.values:
+            return
         targets = ", ".join(target for _, target, _ in run.values)
-        if run.head is not None:
-            self._read_headed_run(run, run.head, targets)
-        elif run.format == ">B":
+        if run.format == ">B":
             self.source.line(f"{targets} = buffer[position]", run)
-            self.source.line("position += 1", run)
-        elif run.values:
+        else:
             unpack = struct.Struct(run.format).unpack_from
             name = self.source.constant("unpack", run.format, unpack)
             self.source.line(f"{targets}, = {name}(buffer, position)", run)
-            self.source.line(f"position += {run.size}", run)
-
-    def _read_headed_run(self, run: Run, head: ArrayHead, targets: str) -> None:
-        """Read an array of numbers together with the values behind it.
-
-        Short arrays are what replica lists are; for each of their lengths there is a prepared
-        `unpack_from`, found by the count as it is on the wire.
-        """
-        source = self.source
-        code, tail = head.code, run.format[1:]
-        readers: list[object] = [
-            struct.Struct(f">{length}{code}{tail}").unpack_from
-            for length in range(_PREPARED_LENGTHS)
-        ]
-        readers[:0] = [refuse_null] * head.one_more
-        prepared = source.constant("prepared", (code, tail, head.one_more), tuple(readers))
-        size = struct.calcsize(">" + code)
-        length = f"({head.count} - 1)" if head.one_more else head.count
-        read = f"    *{head.target}, {targets} = "
-        source.line(f"if {head.count} < {len(readers)}:", head.path)
-        source.line(f"{read}{prepared}[{head.count}](buffer, position)", run)
-        source.line(f"elif {length} * {size} <= end - position:", head.path)
-        source.line(f"{read}unpack_from(f'>{{{length}}}{code}{tail}', buffer, position)", run)
-        source.line("else:", head.path)
-        source.line(f"    raise bad_count({length}, end - position)", head.path)
-        behind = f" + {run.size}" if run.values else ""
-        source.line(f"position += {length} * {size}{behind}", run)
+        self.source.line(f"position += {run.size}", run)
 
     # Structs
 
@@ -276,13 +250,33 @@ class _DecoderWriter:
         self._settle()
         if bound.is_compact:
             source.line(f"if {length} > 127:", path)
-            source.line(
-                f"    {length}, position = read_rest_of_varint(buffer, {length}, position)", path
-            )
-            if old_code == "h":
-                source.line(f"    if {length} > {LONGEST_STRING + 1}:", path)
-                source.line("        raise Malformed('string longer than 32767 bytes')", path)
+            source.indent += 1
+            self._rest_of_length(bound, length, path)
+            source.indent -= 1
         return length
+
+    def _rest_of_length(self, bound: BoundField, length: str, path: str) -> None:
+        source = self.source
+        call = f"{length}, position = read_rest_of_varint(buffer, {length}, position)"
+        kind_name = "" if bound.field.kind is None else bound.field.kind.name
+        if kind_name == "records":
+            # Record data is seldom shorter than 127 bytes: lengths of two and three bytes are read
+            # in place. The low seven bits stay those of the first byte.
+            source.line("byte = buffer[position]", path)
+            source.line("position += 1", path)
+            source.line(f"{length} += (byte << 7) - 128", path)
+            source.line("if byte > 127:", path)
+            source.line("    byte = buffer[position]", path)
+            source.line("    position += 1", path)
+            source.line(f"    {length} += (byte << 14) - 16384", path)
+            source.line("    if byte > 127:", path)
+            source.line("        position -= 2", path)
+            source.line(f"        {call}", path)
+        else:
+            source.line(call, path)
+        if kind_name == "string" and not bound.field.is_array:
+            source.line(f"if {length} > {LONGEST_STRING + 1}:", path)
+            source.line("    raise Malformed('string longer than 32767 bytes')", path)
 
     def _sized(self, bound: BoundField, target: str, path: str) -> None:
         kind = bound.field.kind
@@ -328,11 +322,7 @@ class _DecoderWriter:
             source.line("else:", path)
             source.indent += 1
         if field.kind is not None and field.kind.code and field.kind.name != "uuid":
-            self.run.head = ArrayHead(
-                count, field.kind.code, target, path, one_more=bound.is_compact
-            )
-            if bound.is_nullable:
-                self._settle()
+            self._numbers(bound, field.kind.code, target, count, path)
         else:
             if bound.is_compact:
                 source.line(f"{count} -= 1", path)
@@ -343,6 +333,34 @@ class _DecoderWriter:
             self._elements(bound, target, count, path)
         if bound.is_nullable:
             source.indent -= 1
+
+    def _numbers(self, bound: BoundField, code: str, target: str, count: str, path: str) -> None:
+        """Read an array of numbers.
+
+        Most are replica lists: empty, or so short that there is a prepared `unpack_from` for their
+        length, found by the count as it is on the wire.
+        """
+        source = self.source
+        one_more = int(bound.is_compact)
+        readers: list[object] = [
+            struct.Struct(f">{length}{code}").unpack_from for length in range(_PREPARED_LENGTHS)
+        ]
+        readers[:0] = [refuse_null] * one_more
+        prepared = source.constant("prepared", (code, one_more), tuple(readers))
+        size = struct.calcsize(">" + code)
+        length = f"({count} - 1)" if one_more else count
+        source.line(f"if {count} == {one_more}:", path)
+        source.line(f"    {target} = []", path)
+        source.line(f"elif {count} < {len(readers)}:", path)
+        source.line(f"    {target} = list({prepared}[{count}](buffer, position))", path)
+        source.line(f"    position += {length} * {size}", path)
+        source.line(f"elif {length} * {size} <= end - position:", path)
+        source.line(
+            f"    {target} = list(unpack_from(f'>{{{length}}}{code}', buffer, position))", path
+        )
+        source.line(f"    position += {length} * {size}", path)
+        source.line("else:", path)
+        source.line(f"    raise bad_count({length}, end - position)", path)
 
     def _element_size(self, bound: BoundField) -> int:
         field = bound.field
@@ -359,6 +377,11 @@ class _DecoderWriter:
             return
         items = source.fresh("items")
         source.line(f"{target} = {items} = []", path)
+        if field.struct is not None:
+            parts = layout(field.struct, self.version, is_flexible=self.is_flexible)
+            if is_row(parts):
+                self._rows(field.struct, parts, items, count, path)
+                return
         source.line(f"for _ in range({count}):", path)
         source.indent += 1
         if field.struct is not None:
@@ -369,3 +392,25 @@ class _DecoderWriter:
             self._sized(element(bound, self.version), item, f"{path}[]")
         source.line(f"{items}.append({item})", path)
         source.indent -= 1
+
+    def _rows(
+        self, struct_class: type[Struct], parts: Layout, items: str, count: str, path: str
+    ) -> None:
+        """Read an array of rows: one by one, but all that follow in one shape at once."""
+        source = self.source
+        made = RowShapes(struct_class, parts, is_flexible=self.is_flexible)
+        shapes = source.constant("shapes", struct_class, made)
+        read = f"{shapes}.last(buffer, position, end, {count}, {items})"
+        source.line(f"while {count}:", path)
+        source.indent += 1
+        source.line(f"position, {count} = {read}", path)
+        source.line(f"if {count}:", path)
+        source.indent += 1
+        item = self._struct(struct_class, f"{path}[]")
+        self._settle()
+        source.line(f"{items}.append({item})", path)
+        source.line(f"{count} -= 1", path)
+        lists = [bound.name for bound in parts.body if bound.field.is_array]
+        shape = "".join(f"len({item}.{name}), " for name in lists)
+        source.line(f"{shapes}.last = {shapes}[{shape}]", path)
+        source.indent -= 2

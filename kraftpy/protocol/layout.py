@@ -17,7 +17,6 @@ from kraftpy.protocol.tables import Field, Struct, covers
 
 __all__ = [
     "LONGEST_STRING",
-    "ArrayHead",
     "BoundField",
     "Layout",
     "Run",
@@ -110,33 +109,16 @@ def holds_records(struct_class: type[Struct], version: int) -> bool:
     return False
 
 
-class ArrayHead:
-    """An array of numbers at the head of a run: the local that holds its count (one too high when
-    `one_more`), the `struct` code of its elements, its target and its path.
-    """
-
-    __slots__ = ("code", "count", "one_more", "path", "target")
-
-    def __init__(self, count: str, code: str, target: str, path: str, *, one_more: bool) -> None:
-        self.count = count
-        self.code = code
-        self.target = target
-        self.path = path
-        self.one_more = one_more
-
-
 class Run:
     """Neighbouring fixed-width values that one `struct` call reads or writes.
 
     Each value is a `struct` code, a Python expression (the target that is read into, or the value
-    that is written) and the path of its field. When reading, an array of numbers can be the run's
-    head.
+    that is written) and the path of its field.
     """
 
-    __slots__ = ("head", "values")
+    __slots__ = ("values",)
 
     def __init__(self) -> None:
-        self.head: ArrayHead | None = None
         self.values: list[tuple[str, str, str]] = []
 
     @property

@@ -1,0 +1,107 @@
+"""Runs of alike rows: the partitions of a topic, read by code made for their very shape.
+
+A row is a struct of numbers and lists of numbers. In one array its rows tend to have one shape: a
+topic's partitions all have three replicas, three of them in sync, none offline. Once a row has been
+read the general way, the lengths of its lists are known, and for rows of just these lengths a
+single `unpack_from` covers everything. `RowShapes` makes that reader when it first meets a shape.
+The reader goes on while the rows keep the shape and the bytes last, and leaves whatever follows,
+good or bad, to the general code. It makes Metadata responses half again as fast to decode.
+
+How many shapes are kept and how long their lists may be is bounded: shapes come from the wire.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from kraftpy.protocol.layout import Layout, Source
+from kraftpy.protocol.tables import Struct
+
+__all__ = ["RowShapes", "is_row"]
+
+_MOST_SHAPES = 32
+_LONGEST_LIST = 16
+
+# Takes buffer, position, end, the number of rows left and the list they go to; gives the new
+# position and the number of rows still left.
+RowReader = Callable[[Any, int, int, int, list[Any]], tuple[int, int]]
+
+
+def is_row(parts: Layout) -> bool:
+    """Numbers only, with at least one list of them that can't be null."""
+    if parts.tagged or parts.absent:
+        return False
+    for bound in parts.body:
+        kind = bound.field.kind
+        if kind is None or not kind.code or kind.name == "uuid" or bound.is_nullable:
+            return False
+    return any(bound.field.is_array for bound in parts.body)
+
+
+def _no_rows(
+    buffer: object, position: int, end: int, left: int, items: list[object]
+) -> tuple[int, int]:
+    return position, left
+
+
+class RowShapes(dict[tuple[int, ...], RowReader]):
+    """Readers of rows, by the lengths of their lists; `last` is the one to try first."""
+
+    __slots__ = ("_is_flexible", "_parts", "_struct_class", "last")
+
+    def __init__(self, struct_class: type[Struct], parts: Layout, *, is_flexible: bool) -> None:
+        super().__init__()
+        self._struct_class = struct_class
+        self._parts = parts
+        self._is_flexible = is_flexible
+        self.last: RowReader = _no_rows
+
+    def __missing__(self, lengths: tuple[int, ...]) -> RowReader:
+        if len(self) >= _MOST_SHAPES or max(lengths) > _LONGEST_LIST:
+            return _no_rows
+        reader = self[lengths] = self._reader(lengths)
+        return reader
+
+    def _reader(self, lengths: tuple[int, ...]) -> RowReader:
+        codes, targets, conditions, stores = [], [], [], []
+        remaining_lengths = list(lengths)
+        for bound in self._parts.body:
+            assert bound.field.kind is not None
+            code = bound.field.kind.code
+            if not bound.field.is_array:
+                codes.append(code)
+                targets.append(bound.name)
+                stores.append(f"row.{bound.name} = {bound.name}")
+                continue
+            length = remaining_lengths.pop(0)
+            numbers = [f"{bound.name}_{index}" for index in range(length)]
+            codes.append(("B" if bound.is_compact else "I") + code * length)
+            targets += [f"count_of_{bound.name}", *numbers]
+            conditions.append(f"count_of_{bound.name} != {length + bound.is_compact}")
+            stores.append(f"row.{bound.name} = [{', '.join(numbers)}]")
+        if self._is_flexible:
+            codes.append("B")
+            targets.append("tags")
+            conditions.append("tags")
+        shape = struct.Struct(">" + "".join(codes))
+        source = Source(f"rows of {self._struct_class.__name__} {lengths}")
+        source.names.update(new=object.__new__, shape=shape, row_class=self._struct_class)
+        source.lines += (
+            "def read(buffer, position, end, left, items):",
+            f"    stop = position + left * {shape.size}",
+            "    if stop > end:",
+            f"        stop = end - (end - position) % {shape.size}",
+            "    before = len(items)",
+            f"    for {', '.join(targets)}, in shape.iter_unpack(buffer[position:stop]):",
+            f"        if {' or '.join(conditions)}:",
+            "            break",
+            "        row = new(row_class)",
+            *(f"        {line}" for line in stores),
+            "        row.unknown_tags = ()",
+            "        items.append(row)",
+            "    done = len(items) - before",
+            f"    return position + done * {shape.size}, left - done",
+        )
+        return source.compile("read")
