@@ -178,8 +178,8 @@ class Pipe:
         link = self._link
         process = self._receiver.process
         if link.cut or not process.host.powered:
-            if segment is Segment.RESET or self._sender.process.vanished:
-                # Nobody repeats a reset, nor what a machine had sent that is gone.
+            if segment is Segment.RESET:
+                # Nobody repeats a reset.
                 self.abandon()
             else:
                 self._waiting = True
@@ -200,6 +200,7 @@ class Pipe:
 
     def _retransmit(self, delay_seconds: float) -> None:
         if self._sender.process.vanished:
+            # The machine is gone that would have repeated it.
             self.abandon()
         self._wait_until(trio.current_time() + delay_seconds)
 
