@@ -108,15 +108,20 @@ class Dispatcher:
             response = api.handler.handle(request, context)
         except InternalInvariant:
             raise
-        except ApiError as error:
-            context.respond_error(error.code, error.message)
-        except Exception:
-            log.exception("handler failed %s", context.describe())
-            if not context.is_answered:
-                context.respond_error(ErrorCode.UNKNOWN_SERVER_ERROR)
+        except Exception as error:
+            self._report(error, context)
         else:
             if response is not None:
                 context.respond(response)
+
+    def _report(self, error: Exception, context: RequestContext) -> None:
+        """Answer for a handler that failed; log it, unless the answer says it all."""
+        if isinstance(error, ApiError) and not context.is_answered:
+            context.respond_error(error.code, error.message)
+            return
+        log.error("handler failed %s", context.describe(), exc_info=error)
+        if not context.is_answered:
+            context.respond_error(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _refuse_api_versions(self, correlation_id: int, answer: Answer) -> None:
         api = self._table[API_VERSIONS_KEY]

@@ -17,13 +17,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from kraftpy.net.service import Answer, Channel
+from kraftpy.net.service import Answer, Channel, Part
 from kraftpy.observe.request_metrics import ApiMetrics
+from kraftpy.protocol.codec import EncodeError
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.frames import encode_response
 from kraftpy.protocol.registry import API
 from kraftpy.protocol.tables import Request, Response
-from kraftpy.world import Clock, assert_always
+from kraftpy.world import Clock, InternalInvariant, assert_always
 
 __all__ = ["ApiError", "Handler", "RequestContext"]
 
@@ -49,7 +50,7 @@ class Handler(ABC):
         """Answer `request`, or return None and answer through `context` later."""
 
     def error_answer(
-        self, request: Any, context: RequestContext, code: ErrorCode, message: str | None
+        self, request: Any, context: RequestContext, code: ErrorCode, message: str
     ) -> Response | None:
         """The answer that reports a failure of the whole request; None when there is none.
 
@@ -118,11 +119,11 @@ class RequestContext:
     def respond(self, response: Response) -> None:
         """Answer with `response`."""
         self._begin_answer()
-        try:
-            self._send(response)
-        except Exception:
-            log.exception("answer can't be encoded %s", self.describe())
+        parts = self._encode(response)
+        if parts is None:
             self._send_error(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+        else:
+            self._answer.send(parts)
 
     def respond_error(self, code: ErrorCode, message: str | None = None) -> None:
         """Answer with the API's own error answer; close the connection where it has none."""
@@ -157,19 +158,30 @@ class RequestContext:
         assert_always(not self._is_answered, "request-answered-twice", request=self.describe)
         self._is_answered = True
 
-    def _send(self, response: Response) -> None:
-        parts = encode_response(response, self.api_version, self.correlation_id)
-        now = self._clock.monotonic()
-        for code in self._handler.error_codes(response):
-            self._metrics.mark_error(ErrorCode(code).name, now)
-        self._answer.send(parts)
+    def _encode(self, response: Response) -> list[Part] | None:
+        """The bytes of an answer; None, and a line in the log, when it can't be written."""
+        try:
+            parts = encode_response(response, self.api_version, self.correlation_id)
+            now = self._clock.monotonic()
+            for code in self._handler.error_codes(response):
+                self._metrics.mark_error(ErrorCode(code).name, now)
+        except (EncodeError, ValueError):
+            log.exception("answer can't be encoded %s", self.describe())
+            return None
+        return parts
 
     def _send_error(self, code: ErrorCode, message: str | None) -> None:
+        if message is None:
+            message = code.message
         try:
             response = self._handler.error_answer(self._request, self, code, message)
-            if response is not None:
-                self._send(response)
-                return
+        except InternalInvariant:
+            raise
         except Exception:
             log.exception("error answer can't be made %s", self.describe())
-        self._answer.disconnect()
+            response = None
+        parts = None if response is None else self._encode(response)
+        if parts is None:
+            self._answer.disconnect()
+        else:
+            self._answer.send(parts)

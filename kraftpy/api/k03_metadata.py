@@ -57,7 +57,7 @@ class MetadataHandler(Handler):
         request: MetadataRequest,
         context: RequestContext,
         code: ErrorCode,
-        message: str | None,
+        message: str,
     ) -> MetadataResponse:
         """Each topic asked for carries the error; from version 13 on the answer itself as well."""
         topics = request.topics or []

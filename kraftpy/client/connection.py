@@ -177,8 +177,11 @@ class Connection:
         try:
             while not self._flush():
                 await self._stream.wait_writable()
-        except (OSError, trio.ClosedResourceError) as error:
-            self._core.lose(Evidence.BROKEN, str(error))
+        except OSError as error:
+            self._core.lose(evidence_of(error), str(error))
+        except trio.ClosedResourceError:
+            # We closed the stream ourselves while waiting on it; the core knows why.
+            pass
         finally:
             self._is_draining = False
             self._shut_if_lost()

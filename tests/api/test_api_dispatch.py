@@ -66,7 +66,7 @@ class FailingProduce(Handler):
         request: ProduceRequest,
         context: RequestContext,
         code: ErrorCode,
-        message: str | None,
+        message: str,
     ) -> ProduceResponse | None:
         return None if request.acks == 0 else ProduceResponse()
 
@@ -174,7 +174,7 @@ def test_handler_failure_is_answered_and_logged_once(caplog: pytest.LogCaptureFi
     assert record.exc_info is not None
     assert "broken inside" in str(record.exc_info[1])
     # What went wrong inside is for the log, not for the peer.
-    assert response.error_message is None
+    assert response.error_message == ErrorCode.UNKNOWN_SERVER_ERROR.message
 
 
 def test_api_error_is_the_answer_and_not_worth_a_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -187,11 +187,47 @@ def test_api_error_is_the_answer_and_not_worth_a_line(caplog: pytest.LogCaptureF
     assert caplog.records == []
 
 
+def test_failure_after_the_answer_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The peer has its answer; a second one would be worse than none."""
+
+    class AnswersAndFails(Handler):
+        api_key = 60
+
+        def __init__(self, failure: Exception) -> None:
+            self.failure = failure
+
+        def handle(self, request: object, context: RequestContext) -> None:
+            context.respond(DescribeClusterResponse(cluster_id="answered"))
+            raise self.failure
+
+    for failure in (RuntimeError("late"), ApiError(ErrorCode.INVALID_REQUEST, "late")):
+        response = Bench([AnswersAndFails(failure)]).ask(DescribeClusterRequest(), 2)
+        assert isinstance(response, DescribeClusterResponse)
+        assert (response.error_code, response.cluster_id) == (ErrorCode.NONE, "answered")
+    assert len(caplog.records) == 2
+
+
 def test_failure_that_nobody_can_be_told_closes_the_connection() -> None:
     """NET-68."""
     bench = Bench([FailingProduce()])
     assert bench.serve(payload(ProduceRequest(acks=0), 9)).outcome == "disconnected"
     assert bench.serve(payload(ProduceRequest(acks=1), 9)).outcome == "sent"
+
+
+def test_error_answer_that_fails_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever reports the error, in whatever task, is not disturbed by it."""
+
+    class CannotReport(Remembering):
+        def error_answer(
+            self, request: object, context: RequestContext, code: ErrorCode, message: str
+        ) -> Response | None:
+            raise LookupError(message)
+
+    handler = CannotReport()
+    answer = Bench([handler]).serve(DESCRIBE)
+    handler.contexts[0].respond_error(ErrorCode.REQUEST_TIMED_OUT)
+    assert answer.outcome == "disconnected"
+    assert "error answer can't be made" in caplog.text
 
 
 def test_answer_that_cannot_be_encoded_becomes_an_error(caplog: pytest.LogCaptureFixture) -> None:
