@@ -18,17 +18,25 @@ from dataclasses import replace
 from typing import Final
 
 from kraftpy.log.checkpoints import TopicPartition
-from kraftpy.log.epochs import LeaderEpochCache
+from kraftpy.log.epochs import UNDEFINED_EPOCH, LeaderEpochCache
 from kraftpy.log.errors import LogClosedError, OffsetOutOfRangeError, StorageError
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_files import LogFiles
 from kraftpy.log.log_owner import LogEnvironment
-from kraftpy.log.offsets import Isolation, OffsetMetadata, OffsetSnapshot, ReadInfo
+from kraftpy.log.offsets import (
+    FoundOffset,
+    Isolation,
+    OffsetMetadata,
+    OffsetSnapshot,
+    ReadInfo,
+)
 from kraftpy.log.producers import ProducerState
 from kraftpy.log.segment import Segment
 from kraftpy.log.segments import Segments
 from kraftpy.log.transactions import AbortedTransaction
 from kraftpy.log.watermarks import Watermarks
+from kraftpy.records.batch import NO_TIMESTAMP
+from kraftpy.records.walker import records_of
 
 __all__ = ["ReadableLog"]
 
@@ -229,6 +237,55 @@ class ReadableLog(ABC):
                 return OffsetMetadata(offset, segment.base_offset, header.position)
             segment = self._segments.higher(segment.base_offset)
         return self._watermarks.log_end
+
+    # Looking up.
+
+    def earliest_offset(self) -> FoundOffset:
+        """Where the log starts, with the epoch of what is there."""
+        offset = self._watermarks.log_start_offset
+        epoch = self.epochs.epoch_for_offset(offset)
+        if epoch is None and self.epochs.earliest is not None:
+            epoch = self.epochs.earliest.epoch
+        return FoundOffset(offset, NO_TIMESTAMP, UNDEFINED_EPOCH if epoch is None else epoch)
+
+    def latest_offset(self, isolation: Isolation) -> FoundOffset:
+        """Up to where a reader may see, with the latest epoch."""
+        if isolation is Isolation.LOG_END:
+            offset = self.log_end_offset
+        elif isolation is Isolation.HIGH_WATERMARK:
+            offset = self.high_watermark
+        else:
+            offset = self.last_stable_offset
+        epoch = self.epochs.latest_epoch
+        return FoundOffset(offset, NO_TIMESTAMP, UNDEFINED_EPOCH if epoch is None else epoch)
+
+    def offset_by_time(self, timestamp_ms: int) -> FoundOffset | None:
+        """The first record whose time is not before `timestamp_ms`."""
+        self._check_usable()
+        with self._storage_guard("look up a time"):
+            for segment in self._segments:
+                found = self._find_by_time(segment, timestamp_ms)
+                if found is not None:
+                    return found
+        return None
+
+    def offset_of_max_timestamp(self) -> FoundOffset | None:
+        """The record with the largest time, the first if there are several."""
+        self._check_usable()
+        with self._storage_guard("look up a time"):
+            newest = max(self._segments, key=lambda segment: segment.largest.timestamp_ms)
+            if newest.largest.timestamp_ms < 0:
+                return None
+            return self._find_by_time(newest, newest.largest.timestamp_ms)
+
+    def _find_by_time(self, segment: Segment, timestamp_ms: int) -> FoundOffset | None:
+        start_offset = self._watermarks.log_start_offset
+        for header in segment.headers_by_time(timestamp_ms, start_offset):
+            batch = segment.batch(header)
+            for record in records_of(batch, max_bytes=self.config.max_inflated_bytes):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                    return FoundOffset(record.offset, record.timestamp_ms, header.leader_epoch)
+        return None
 
     # Offsets.
 

@@ -14,7 +14,15 @@ from kraftpy.log.transactions import AbortedTransaction
 from kraftpy.records.batch import NO_TIMESTAMP
 from kraftpy.world import FileSlice, InternalInvariant
 
-__all__ = ["UNKNOWN", "AppendInfo", "Isolation", "OffsetMetadata", "OffsetSnapshot", "ReadInfo"]
+__all__ = [
+    "UNKNOWN",
+    "AppendInfo",
+    "FoundOffset",
+    "Isolation",
+    "OffsetMetadata",
+    "OffsetSnapshot",
+    "ReadInfo",
+]
 
 UNKNOWN = -1
 
@@ -59,6 +67,15 @@ class OffsetMetadata:
     def _check_known(self, other: OffsetMetadata) -> None:
         if self.is_offset_only or other.is_offset_only:
             raise InternalInvariant(f"the place of {self} or {other} is not known")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """The answer to a lookup by time; epoch -1 if it isn't known."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,7 @@ class PartitionLog(WritableLog):
             await self.truncate_fully_and_start_at(offset)
             return True
         async with self._truncation():
+            await self._files.snapshots.remove_above(offset)
             while (last := self._segments.last).base_offset > offset:
                 await self._files.retire(last, self.config.file_delete_delay_ms)
                 self._segments.remove(last)
@@ -146,7 +147,6 @@ class PartitionLog(WritableLog):
             await self._files.sync_names()
             self._segments.last.truncate_to(offset)
             self._truncated(offset)
-            await self._files.snapshots.remove_above(offset)
             await self._files.save_epochs(self.epochs)
             if self.producers.map_end_offset > offset:
                 await self._rebuild_producers()
@@ -158,6 +158,7 @@ class PartitionLog(WritableLog):
             raise ValueError(f"a log that begins at {offset}")
         async with self._truncation():
             delay_ms = self.config.file_delete_delay_ms
+            await self._files.snapshots.remove_above(-1)
             while len(self._segments) > 1:
                 last = self._segments.last
                 await self._files.retire(last, delay_ms)
@@ -170,7 +171,6 @@ class PartitionLog(WritableLog):
             self._watermarks.restart(self._end_metadata(offset))
             self.epochs.clear()
             self.producers.truncate_fully(offset)
-            await self._files.snapshots.remove_above(-1)
             await self._files.save_epochs(self.epochs)
 
     @asynccontextmanager

@@ -13,20 +13,27 @@ again, and index entries made for it are forgotten.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import Final
 
 from kraftpy.log.batch_headers import BatchHeader, walk_headers
 from kraftpy.log.errors import SegmentOffsetOverflowError
 from kraftpy.log.handles import HandlePool, PooledFile
-from kraftpy.log.index import NO_TIMESTAMP, OffsetIndex, TimeIndex, TimestampOffset
+from kraftpy.log.index import NO_TIMESTAMP, OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.offsets import OffsetMetadata, ReadInfo
 from kraftpy.log.segment_files import SEGMENT_KINDS, FileKind, file_name
 from kraftpy.log.transactions import TransactionIndex
+from kraftpy.records.errors import CorruptRecord
+from kraftpy.records.walker import AnyBatch, batch_at
 from kraftpy.world import Buffer, Disk, FileSlice
 
 __all__ = ["RELATIVE_OFFSET_MAX", "Segment"]
+
+_log = logging.getLogger(__name__)
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
@@ -39,6 +46,7 @@ class Segment:
         "_files",
         "_first_timestamp_ms",
         "_index_interval_bytes",
+        "_is_active",
         "_largest",
         "_roll_jitter_ms",
         "base_offset",
@@ -89,6 +97,7 @@ class Segment:
         # None until the files were asked.
         self._largest: TimestampOffset | None = None
         self._first_timestamp_ms: int | None = None
+        self._is_active = False
 
     @classmethod
     def create(
@@ -121,6 +130,7 @@ class Segment:
         segment.offset_index.create()
         segment.time_index.create()
         segment._largest = TimestampOffset(NO_TIMESTAMP, base_offset)
+        segment._is_active = True
         return segment
 
     @property
@@ -149,10 +159,7 @@ class Segment:
         """
         if not size_bytes:
             return
-        if not 0 <= largest_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
-            raise SegmentOffsetOverflowError(
-                f"{self.log_file.path}: offset {largest_offset} is too far from its base"
-            )
+        self._check_range(largest_offset)
         position = self.size_bytes
         largest = self.largest
         if largest_timestamp_ms > largest.timestamp_ms:
@@ -181,6 +188,12 @@ class Segment:
         except OSError:
             self.offset_index.truncate_to_entries(count)
             raise
+
+    def _check_range(self, offset: int) -> None:
+        if not 0 <= offset - self.base_offset <= RELATIVE_OFFSET_MAX:
+            raise SegmentOffsetOverflowError(
+                f"{self.log_file.path}: offset {offset} is too far from its base"
+            )
 
     def should_roll(
         self,
@@ -227,10 +240,24 @@ class Segment:
         """The batches from `position` on, by their headers."""
         return walk_headers(self.log_file, position, self.size_bytes)
 
+    def _headers_from(self, entry: OffsetPosition) -> Iterator[BatchHeader]:
+        """The batches from an index entry on.
+
+        The index is only a hint: when the batch there does not bear it out, it is made anew.
+        """
+        if entry.position:
+            headers = self.headers(entry.position)
+            with suppress(CorruptRecord):
+                first = next(headers, None)
+                if first is not None and first.base_offset <= entry.offset:
+                    return chain((first,), headers)
+            _log.warning("%r has no batch as its index says; the index is rebuilt", self)
+            self._rebuild_indexes()
+        return self.headers()
+
     def find(self, offset: int) -> BatchHeader | None:
         """The first batch that holds `offset` or begins behind it."""
-        start = self.offset_index.lookup(offset).position
-        for header in walk_headers(self.log_file, start, self.size_bytes):
+        for header in self._headers_from(self.offset_index.lookup(offset)):
             if header.last_offset >= offset:
                 return header
         return None
@@ -267,19 +294,25 @@ class Segment:
         entry = self.offset_index.first_from_position(read.fetch_offset.position + read.size_bytes)
         return None if entry is None else entry.offset
 
-    def find_time(self, timestamp_ms: int, start_offset: int) -> BatchHeader | None:
-        """The first batch with a time at or after `timestamp_ms` and a record from `start_offset`.
+    def headers_by_time(self, timestamp_ms: int, start_offset: int) -> Iterator[BatchHeader]:
+        """The batches that reach `timestamp_ms` and `start_offset`.
 
-        Its largest time is the one that is compared; who wants the record looks inside.
+        By their headers; who wants a record looks inside, and goes on if there is none.
         """
         if self.largest.timestamp_ms < timestamp_ms:
-            return None
+            return
         floor = self.time_index.lookup(timestamp_ms).offset
-        position = self.offset_index.lookup(max(floor, start_offset)).position
-        for header in self.headers(position):
+        entry = self.offset_index.lookup(max(floor, start_offset))
+        for header in self._headers_from(entry):
             if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= start_offset:
-                return header
-        return None
+                yield header
+
+    def batch(self, header: BatchHeader) -> AnyBatch:
+        """The batch with its bytes; CorruptRecord if they are damaged."""
+        batch = batch_at(self.log_file.pread(header.size, header.position))
+        if batch is None or not batch.is_valid:
+            raise CorruptRecord(f"{self.log_file.path}: position {header.position}")
+        return batch
 
     @property
     def largest(self) -> TimestampOffset:
@@ -289,7 +322,7 @@ class Segment:
         """
         if self._largest is None:
             largest = self.time_index.last_entry
-            for header in self.headers(self.offset_index.last_entry.position):
+            for header in self._headers_from(self.offset_index.last_entry):
                 if header.max_timestamp_ms > largest.timestamp_ms:
                     largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
             self._largest = largest
@@ -305,7 +338,7 @@ class Segment:
     def next_offset(self) -> int:
         """Behind the last batch; the base offset if there is none. For loading."""
         following = self.base_offset
-        for header in self.headers(self.offset_index.last_entry.position):
+        for header in self._headers_from(self.offset_index.last_entry):
             following = header.last_offset + 1
         return following
 
@@ -338,25 +371,43 @@ class Segment:
         self._first_timestamp_ms = None
         self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
-    def recovered(self, header: BatchHeader) -> None:
-        """Index a batch that recovery has found sound, as its append once did."""
-        if not 0 <= header.last_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
-            raise SegmentOffsetOverflowError(
-                f"{self.log_file.path}: offset {header.last_offset} is too far from its base"
-            )
+    def _rebuild_indexes(self) -> None:
+        """Offset and time index, from the batches' headers."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self._bytes_since_index_entry = 0
+        self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        # Behind a damaged header nothing can be found.
+        with suppress(CorruptRecord):
+            for header in self.headers():
+                self.index_recovered(
+                    header.position,
+                    header.size,
+                    last_offset=header.last_offset,
+                    max_timestamp_ms=header.max_timestamp_ms,
+                )
+        if not self._is_active:
+            self.make_inactive()
+
+    def index_recovered(
+        self, position: int, size_bytes: int, *, last_offset: int, max_timestamp_ms: int
+    ) -> None:
+        """Index a batch that recovery has found, as its append once did."""
+        self._check_range(last_offset)
         largest = self.largest
-        if header.max_timestamp_ms > largest.timestamp_ms:
-            self._largest = largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
-        if header.position == 0:
-            self._first_timestamp_ms = header.max_timestamp_ms
+        if max_timestamp_ms > largest.timestamp_ms:
+            self._largest = largest = TimestampOffset(max_timestamp_ms, last_offset)
+        if position == 0:
+            self._first_timestamp_ms = max_timestamp_ms
+        # More entries than fit can only come from a larger interval in the past.
         if (
             self._bytes_since_index_entry > self._index_interval_bytes
             and not self.offset_index.is_full
             and not self.time_index.is_full
         ):
-            self._add_index_entry(header.last_offset, header.position, largest)
+            self._add_index_entry(last_offset, position, largest)
             self._bytes_since_index_entry = 0
-        self._bytes_since_index_entry += header.size
+        self._bytes_since_index_entry += size_bytes
 
     def cut(self, size_bytes: int) -> int:
         """End the file here, which is behind a batch; how many bytes went."""
@@ -367,12 +418,14 @@ class Segment:
 
     def make_active(self) -> None:
         """Give the indexes room, in their files too."""
+        self._is_active = True
         self.offset_index.resize()
         self.time_index.resize()
 
     def make_inactive(self) -> None:
         """Complete the time index and cut the files to what they hold: nothing will be added."""
         largest = self.largest
+        self._is_active = False
         self.time_index.maybe_append(largest.timestamp_ms, largest.offset, skip_full_check=True)
         self.time_index.trim_to_valid_size()
         self.offset_index.trim_to_valid_size()

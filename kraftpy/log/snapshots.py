@@ -26,11 +26,15 @@ class ProducerSnapshots:
 
     __slots__ = ("_directory", "_disk", "_offsets", "_unsynced")
 
-    def __init__(self, disk: Disk, directory: str, offsets: Iterable[int] = ()) -> None:
+    def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._offsets = sorted(offsets)
+        self._offsets: list[int] = []
         self._unsynced: list[int] = []
+
+    def found(self, offsets: Iterable[int]) -> None:
+        """These are there, says the directory."""
+        self._offsets = sorted(offsets)
 
     @property
     def offsets(self) -> tuple[int, ...]:

@@ -1,0 +1,162 @@
+"""Recovery of segments after a crash, and of indexes that are lost or wrong (5.3, 7.6).
+
+A segment is read from its start, batch by batch. What is sound builds the indexes, the leader
+epochs and the producers' state anew, as the appends once did. The first batch that is not (cut
+short, a wrong CRC, an offset that does not grow) ends the segment, and the log with it: nothing
+behind it was ever synced, or else the medium is damaged and nothing behind it can be trusted.
+
+Kafka empties a segment whose offsets do not grow. We keep what comes before: it may have been
+acknowledged and synced, and bytes that a failing machine has left behind it are no reason to lose
+it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Final
+
+from kraftpy.log.appending import first_offset_of
+from kraftpy.log.batch_headers import header_at
+from kraftpy.log.epochs import LeaderEpochCache
+from kraftpy.log.log_files import LogFiles
+from kraftpy.log.pacing import Pace
+from kraftpy.log.producers import ProducerState
+from kraftpy.log.rebuilding import rebuild_producers, replay
+from kraftpy.log.segment import Segment
+from kraftpy.log.segments import Segments
+from kraftpy.records.batch import HEADER_SIZE, RecordBatch
+from kraftpy.records.errors import CorruptRecord
+from kraftpy.records.walker import AnyBatch, walk_batches
+from kraftpy.world import Clock
+
+__all__ = ["Recovery", "read_batches"]
+
+_log = logging.getLogger(__name__)
+
+_CHUNK_BYTES: Final = 1024 * 1024
+
+
+async def read_batches(segment: Segment, pace: Pace) -> AsyncGenerator[AnyBatch, None]:
+    """The batches of a segment with their bytes, up to the first that is cut short or corrupt.
+
+    Checks CRC and that offsets grow. Raises CorruptRecord with the reason for ending early.
+    """
+    position = 0
+    wanted = _CHUNK_BYTES
+    last_offset = segment.base_offset - 1
+    while position < segment.size_bytes:
+        data = await segment.log_file.read(min(wanted, segment.size_bytes - position), position)
+        consumed = 0
+        for batch in walk_batches(data):
+            if not batch.is_valid:
+                raise CorruptRecord(f"a wrong CRC at position {position + consumed}")
+            first_offset = first_offset_of(batch)
+            if not last_offset < first_offset <= batch.last_offset:
+                raise CorruptRecord(
+                    f"offset {first_offset} to {batch.last_offset} behind {last_offset} at "
+                    f"position {position + consumed}"
+                )
+            last_offset = batch.last_offset
+            consumed += batch.size
+            yield batch
+            await pace.rest(batch.size)
+        if consumed:
+            position += consumed
+            wanted = _CHUNK_BYTES
+            continue
+        if len(data) < HEADER_SIZE:
+            raise CorruptRecord(f"{len(data)} bytes at position {position} are no batch")
+        wanted = header_at(data, 0, position).size
+        if wanted > segment.size_bytes - position:
+            raise CorruptRecord(f"a batch of {wanted} bytes at position {position} is cut short")
+
+
+class Recovery:
+    """Recovers segments of one log, in the order of their offsets."""
+
+    __slots__ = (
+        "_clock",
+        "_epochs",
+        "_files",
+        "_log_start_offset",
+        "_pace",
+        "_producers",
+        "_progress",
+        "_segments",
+    )
+
+    def __init__(
+        self,
+        segments: Segments,
+        epochs: LeaderEpochCache,
+        producers: ProducerState,
+        files: LogFiles,
+        *,
+        log_start_offset: int,
+        clock: Clock,
+        progress: Callable[[int], None],
+    ) -> None:
+        self._segments = segments
+        self._epochs = epochs
+        # A state of its own: the log's is loaded when all segments are in order.
+        self._producers = producers
+        self._files = files
+        self._log_start_offset = log_start_offset
+        self._clock = clock
+        self._pace = Pace(clock)
+        self._progress = progress
+
+    async def recover(self, segment: Segment) -> int:
+        """Rebuild what goes with a segment and cut what is not sound; how many bytes were cut.
+
+        SegmentOffsetOverflowError if its offsets reach too far for one segment.
+        """
+        base_offset = segment.base_offset
+        if self._producers.map_end_offset != base_offset:
+            await rebuild_producers(
+                self._producers,
+                self._files.snapshots,
+                self._segments,
+                clock=self._clock,
+                log_start_offset=self._log_start_offset,
+                end_offset=base_offset,
+            )
+        segment.reset_indexes()
+        valid_bytes = 0
+        next_offset = base_offset
+        try:
+            async with aclosing(read_batches(segment, self._pace)) as batches:
+                async for batch in batches:
+                    self._take(segment, batch, valid_bytes)
+                    valid_bytes += batch.size
+                    next_offset = batch.last_offset + 1
+                    self._progress(batch.size)
+        except CorruptRecord as error:
+            _log.warning("%r ends after %d bytes: %s", segment, valid_bytes, error)
+        removed = segment.cut(valid_bytes)
+        segment.make_inactive()
+        following = self._segments.higher(base_offset)
+        if removed or following is None:
+            self._producers.advance(next_offset)
+        else:
+            self._producers.advance(following.base_offset)
+            self._files.write_snapshot(self._producers.take_snapshot())
+        return removed
+
+    def _take(self, segment: Segment, batch: AnyBatch, position: int) -> None:
+        segment.index_recovered(
+            position,
+            batch.size,
+            last_offset=batch.last_offset,
+            max_timestamp_ms=batch.max_timestamp_ms,
+        )
+        if not isinstance(batch, RecordBatch):
+            return
+        latest_epoch = self._epochs.latest_epoch
+        if batch.leader_epoch >= 0 and (latest_epoch is None or batch.leader_epoch > latest_epoch):
+            self._epochs.assign(batch.leader_epoch, batch.base_offset)
+        if batch.producer_id >= 0:
+            for aborted in replay(self._producers, batch):
+                segment.transaction_index.append(aborted)
