@@ -36,6 +36,8 @@ from kraftpy.protocol.schema.k03_metadata import (
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
 )
 from kraftpy.protocol.schema.k12_heartbeat import HeartbeatRequest
 from kraftpy.protocol.schema.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -364,6 +366,40 @@ def test_unsigned_varints_end_at_32_bits() -> None:
         read_rest_of_varint(b"\xff\xff\xff\xff\x10", 0xFF, 1)
     with pytest.raises(Malformed, match="longer than 5 bytes"):
         read_rest_of_varint(b"\x80\x80\x80\x80\x80\x00", 0x80, 1)
+
+
+# Every length of one byte and many of two, the borders of three and four, with all bits in use.
+LENGTHS = [*range(400), 8191, 16381, 16382, 16383, 16384, 20_000, 32766, 32767]
+RECORD_LENGTHS = [*LENGTHS, 1_000_000, 2_097_150, 2_097_151, 2_097_152, 3_333_333]
+
+
+def test_compact_lengths_of_strings() -> None:
+    """NET-87, NET-88"""
+    for length in LENGTHS:
+        message = HeartbeatRequest(group_id="x" * length)
+        data = encode_bytes(message, 4)
+        assert data.startswith(unsigned_varint(length + 1) + b"x" * length)
+        assert decode(HeartbeatRequest, 4, data) == message
+
+
+def test_compact_lengths_of_record_data() -> None:
+    for length in RECORD_LENGTHS:
+        message = produce(b"r" * length)
+        data = encode_bytes(message, 9)
+        assert data.endswith(unsigned_varint(length + 1) + b"r" * length + b"\0\0\0")
+        assert decode(ProduceRequest, 9, data) == message
+
+
+def test_compact_counts() -> None:
+    for count in LENGTHS[:-4]:
+        partition = MetadataResponsePartition(replica_nodes=[7] * count)
+        topics = [MetadataResponseTopic(name="t", partitions=[partition])]
+        message = MetadataResponse(topics=topics)
+        assert decode(MetadataResponse, 9, encode_bytes(message, 9)) == message
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="")] * count)
+        data = encode_bytes(request, 9)
+        assert data.startswith(unsigned_varint(count + 1))
+        assert decode(MetadataRequest, 9, data) == request
 
 
 # Record data
