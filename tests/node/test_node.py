@@ -20,6 +20,7 @@ from kraftpy.config import NodeConfig, from_mapping
 from kraftpy.net.limits import NetworkLimits
 from kraftpy.net.listener import ListenerRole
 from kraftpy.node import Node, NodeAddresses, listener_settings, network_limits
+from kraftpy.observe.metrics import Meter
 from kraftpy.protocol.schema.k03_metadata import MetadataRequest, MetadataResponse
 from kraftpy.protocol.schema.k60_describe_cluster import DescribeClusterRequest
 from kraftpy.world import InternalInvariant, World
@@ -212,6 +213,29 @@ async def test_warnings_of_the_configuration_are_logged(caplog: pytest.LogCaptur
     async with running(make_config({"num.partition": "3"}), real_world()):
         pass
     assert any("num.partitions" in message for message in caplog.messages)
+
+
+async def test_requests_are_counted_once() -> None:
+    """NET-61, NET-62: through network and dispatch together, by version and by error."""
+    world = real_world()
+    async with running(make_config(), world) as (node, addresses):
+        async with connected(world, addresses.brokers["PLAINTEXT"]) as connection:
+            for _ in range(3):
+                await connection.request(MetadataRequest(), max_version=9)
+            await connection.request(DescribeClusterRequest(endpoint_type=CONTROLLERS))
+        counts = {
+            (name.name, *(value for _, value in name.tags)): metric.count
+            for name, metric in node.registry
+            if isinstance(metric, Meter) and name.type == "RequestMetrics"
+        }
+    assert counts == {
+        ("RequestsPerSec", "ApiVersions", "4"): 1,
+        ("RequestsPerSec", "Metadata", "9"): 3,
+        ("RequestsPerSec", "DescribeCluster", "2"): 1,
+        ("ErrorsPerSec", "ApiVersions", "NONE"): 1,
+        ("ErrorsPerSec", "Metadata", "NONE"): 3,
+        ("ErrorsPerSec", "DescribeCluster", "MISMATCHED_ENDPOINT_TYPE"): 1,
+    }
 
 
 async def test_two_stops_are_one() -> None:
