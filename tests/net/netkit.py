@@ -44,7 +44,8 @@ class WordService:
 
     `hold` and `ahead` keep their answers in `held` until the test finishes them; `ahead` may run
     ahead. `big` is answered with 100 KB. `throttle`, `nothing`, `close`, `bad`, `boom` and `broken`
-    are what they are called, and any other word is answered at once.
+    are what they are called, `worse` is refused and finished all the same, and any other word is
+    answered at once.
     """
 
     def __init__(self, recorder: Recorder | None = None) -> None:
@@ -74,7 +75,9 @@ class WordService:
                 answer.nothing()
             case b"close":
                 answer.disconnect()
-            case b"bad":
+            case b"bad" | b"worse":
+                if word == b"worse":
+                    self.held.append((payload, answer))
                 raise BadRequest("api_key=77 version=1 is not a request")
             case b"boom":
                 raise RuntimeError("a handler failed")

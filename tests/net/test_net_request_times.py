@@ -42,11 +42,12 @@ async def test_every_request_is_recorded_once(surrounding: Surrounding) -> None:
         await client.send(b"close")
         await clients_gone(client)
         assert len(recorder.recorded) == 4
-        for word in (b"bad", b"boom"):
+        for word in (b"bad", b"boom", b"worse"):
             client = await running.connect()
             await client.send(word)
             await clients_gone(client)
-        assert len(recorder.recorded) == 6
+        service.release()
+        assert len(recorder.recorded) == 7
         client = await running.connect()
         await client.send(b"ahead", b"ahead")
         await eventually(lambda: len(service.held) == 2)
@@ -54,9 +55,9 @@ async def test_every_request_is_recorded_once(surrounding: Surrounding) -> None:
         client.stream.reset()
         await eventually(lambda: not running.server.connections)
         # The second was finished and could not leave; the first is still in work.
-        assert len(recorder.recorded) == 7
+        assert len(recorder.recorded) == 8
         service.release()
-        assert len(recorder.recorded) == 8 == len(service.served)
+        assert len(recorder.recorded) == 9 == len(service.served)
 
 
 async def test_the_times_of_a_request_add_up(

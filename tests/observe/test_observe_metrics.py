@@ -53,6 +53,14 @@ def test_a_steady_meter_shows_its_rate() -> None:
     assert meter.rates(3600.0) == pytest.approx((10, 10, 10))
 
 
+def test_the_steps_of_a_meter_do_not_drift() -> None:
+    """Marks that fall between its steps: a step that began late would count too much."""
+    meter = Meter(now=0.0)
+    for index in range(5_000):
+        meter.mark(index * 0.7, 7)
+    assert meter.rates(3_500.0)[2] == pytest.approx(10, rel=0.02)
+
+
 def test_a_meter_forgets_at_three_speeds() -> None:
     """A minute of silence: a factor of e in the first average, of e ** (1/5) in the second."""
     meter = Meter(now=0.0)
