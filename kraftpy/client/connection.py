@@ -21,6 +21,7 @@ from kraftpy.client.frames import AnswerReader
 from kraftpy.client.outbox import Outbox
 from kraftpy.client.settings import ClientSettings
 from kraftpy.net.framing import InvalidFrame
+from kraftpy.net.line import SLICE_SECONDS
 from kraftpy.net.service import Part
 from kraftpy.protocol.tables import Request
 from kraftpy.world import Address, Clock, Stream, World
@@ -130,20 +131,15 @@ class Connection:
         self._shut_if_lost()
 
     async def _read(self) -> None:
-        stream, core, reader = self._stream, self._core, self._reader
+        """Receive until the connection is gone, in turns that leave the loop to others."""
+        core = self._core
         try:
             while core.state is not State.LOST:
-                count = stream.receive_into(reader.receive_view())
-                if count is None:
-                    reader.rest()
-                    await stream.wait_readable()
-                elif count == 0:
-                    core.lose(Evidence.BROKEN, "closed by the peer")
+                if self._receive(self._clock.monotonic() + SLICE_SECONDS):
+                    await trio.lowlevel.checkpoint()
                 else:
-                    for frame in reader.received(count):
-                        self._send(core.receive(frame, self._clock.monotonic_ms()))
-                    if core.state is not State.NEGOTIATING:
-                        self._negotiated.set()
+                    self._reader.rest()
+                    await self._stream.wait_readable()
         except InvalidFrame as error:
             core.lose(Evidence.GARBLED, str(error))
         except OSError as error:
@@ -154,6 +150,23 @@ class Connection:
         finally:
             core.lose(Evidence.ENDED_HERE, "the task of the connection was cancelled")
             self._shut_if_lost()
+
+    def _receive(self, turn_ends: float) -> bool:
+        """Take what has come, until nothing is left (False) or the turn is over (True)."""
+        core = self._core
+        while core.state is not State.LOST:
+            count = self._stream.receive_into(self._reader.receive_view())
+            if count is None:
+                return False
+            if count == 0:
+                core.lose(Evidence.BROKEN, "closed by the peer")
+            for frame in self._reader.received(count):
+                self._send(core.receive(frame, self._clock.monotonic_ms()))
+            if core.state is not State.NEGOTIATING:
+                self._negotiated.set()
+            if self._clock.monotonic() >= turn_ends:
+                break
+        return True
 
     def _send(self, parts: list[Part]) -> None:
         """Hand over what the system takes now; a task sends the rest."""

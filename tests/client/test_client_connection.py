@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import trio
@@ -17,7 +17,7 @@ from client.peers import (
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kraftpy.api.handler import Handler, RequestContext
-from kraftpy.client.connection import connect
+from kraftpy.client.connection import Connection, connect
 from kraftpy.client.errors import ConnectionLost, Evidence, UnsupportedVersion
 from kraftpy.client.settings import ClientSettings
 from kraftpy.protocol.schema.k03_metadata import (
@@ -31,6 +31,7 @@ from kraftpy.protocol.schema.k60_describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from kraftpy.world import Buffer
 from kraftpy.world.memory_network import LinkProfile
 from kraftpy.world.real import real_world
 
@@ -434,3 +435,41 @@ async def test_owner_cancelled_closes_the_stream(places: Places, autojump_clock:
         assert not connection.is_open
         with trio.fail_after(5):
             await closed.wait()
+
+
+class EndlessStream:
+    """A peer that never pauses: there are always more bytes of one huge answer to be had."""
+
+    local_address = ("here", 1)
+    remote_address = ("there", 2)
+
+    def __init__(self) -> None:
+        self.receive_count = 0
+        self.is_closed = False
+
+    def receive_into(self, buffer: memoryview) -> int:
+        self.receive_count += 1
+        if self.receive_count == 1:
+            buffer[:4] = (1 << 27).to_bytes(4, "big")
+            return 4
+        return min(len(buffer), 100)
+
+    def send(self, parts: Sequence[Buffer], *, more: bool = False) -> int:
+        return sum(map(len, parts))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def test_endless_answer_leaves_the_loop_to_others() -> None:
+    """Decision 1: turns are short, however much there is to receive."""
+    stream = EndlessStream()
+    async with trio.open_nursery() as nursery:
+        connection = Connection(stream, real_world().clock, nursery, SETTINGS)  # type: ignore[arg-type]
+        nursery.start_soon(connection._negotiate)
+        # A reader that never pauses would receive the whole answer, in a million calls.
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+        assert 1 < stream.receive_count < 100_000
+        nursery.cancel_scope.cancel()
+    assert stream.is_closed
