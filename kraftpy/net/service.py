@@ -61,7 +61,8 @@ class Answer(Protocol):
     def send(self, parts: Sequence[Part], on_sent: Callable[[], None] | None = None) -> None:
         """Answer with these bytes, the size prefix included.
 
-        `on_sent` runs once when the last byte was handed to the system, and never if the peer went
+        They must stay as they are until they were sent, which may be long after this call; so no
+        part may be a view of the request's frame. `on_sent` runs once when the last byte was handed to the system, and never if the peer went
         first.
         """
         ...
