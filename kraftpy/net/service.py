@@ -62,7 +62,9 @@ class Answer(Protocol):
         """Answer with these bytes, the size prefix included.
 
         They must stay as they are until they were sent, which may be long after this call; so no
-        part may be a view of the request's frame. `on_sent` runs once when the last byte was handed to the system, and never if the peer went
+        part may be a view of the request's frame.
+
+        `on_sent` runs once when the last byte was handed to the system, and never if the peer went
         first.
         """
         ...
