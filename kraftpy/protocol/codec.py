@@ -28,14 +28,7 @@ M = TypeVar("M", bound=Message)
 Generated: TypeAlias = tuple[Callable[..., Any], Source]
 
 _DECODER_FAILURES = (Malformed, IndexError, UnicodeDecodeError, struct.error)
-_ENCODER_FAILURES = (
-    Unwritable,
-    AttributeError,
-    TypeError,
-    UnicodeEncodeError,
-    OverflowError,
-    struct.error,
-)
+_ENCODER_FAILURES = (Unwritable, AttributeError, TypeError, UnicodeEncodeError, struct.error)
 
 
 class CodecError(Exception):
@@ -128,7 +121,7 @@ def _why_undecodable(
         remaining -= struct.calcsize(">" + code)
         if remaining < 0:
             return path, reason
-    raise AssertionError(f"{source.title}: a run failed that has its bytes") from failure
+    return "", reason
 
 
 def _why_unencodable(
@@ -138,9 +131,13 @@ def _why_unencodable(
     label, local_names = source.place_of(failure, function)
     if isinstance(label, Run):
         for code, expression, path in label.values:
-            value = eval(expression, source.names, local_names)
+            try:
+                value = eval(expression, source.names, local_names)
+            except AttributeError as cause:
+                return path, str(cause)
             try:
                 struct.pack(">" + code, value)
-            except (struct.error, OverflowError, TypeError) as cause:
+            except struct.error as cause:
                 return path, f"{value!r} does not fit: {cause}"
-    return str(label), str(failure)
+        return "", str(failure)
+    return label, str(failure)

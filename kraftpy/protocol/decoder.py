@@ -292,8 +292,8 @@ class _DecoderWriter:
             source.indent += 1
         source.line("start = position", path)
         source.line(f"position += {length}{' - 1' if bound.is_compact else ''}", path)
-        # Null was dealt with above, so that what can't be null can't be below 0 either, except for
-        # an old string.
+        # Only two lengths can be below zero here: that of an old string, which is signed, and a
+        # compact null where null was not dealt with above.
         may_be_negative = not bound.is_nullable if bound.is_compact else is_string
         source.line(
             f"if {'not start <= position <= end' if may_be_negative else 'position > end'}:", path

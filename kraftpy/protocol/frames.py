@@ -9,7 +9,7 @@ fields since the beginning. The tables of the headers are what the tests compare
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from kraftpy.protocol.codec import DecodeError, EncodeError, decode, encode
 from kraftpy.protocol.primitives import Malformed, read_unknown_tags
@@ -24,6 +24,7 @@ __all__ = ["decode_request_header", "decode_response", "encode_request", "encode
 
 R = TypeVar("R", bound=Response)
 
+_new = object.__new__
 _REQUEST_START = struct.Struct(">hhih")
 _REQUEST_PREFIX = struct.Struct(">ihhih")
 _RESPONSE_PREFIX = struct.Struct(">ii")
@@ -43,12 +44,14 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     api = API.get(key)
     if api is None:
         raise DecodeError(RequestHeader, 1, "request_api_key", f"{key} is no live API")
+    header = _new(RequestHeader)
+    header.request_api_key = key
+    header.request_api_version = version
+    header.correlation_id = correlation_id
+    header.unknown_tags = ()
     position = 10
-    header = RequestHeader(
-        request_api_key=key, request_api_version=version, correlation_id=correlation_id
-    )
     if length >= 0:
-        position = 10 + length
+        position += length
         if position > len(frame):
             raise DecodeError(RequestHeader, 1, "client_id", "the bytes end here")
         try:
@@ -82,22 +85,23 @@ def encode_request(
 ) -> list[Part]:
     """The frame of a request, its size in front."""
     parts = encode(message, version)
-    name = b"" if client_id is None else client_id.encode()
     tags = b"\0" if request_header_version(message.KEY, version) == 2 else b""
-    size = 10 + len(name) + len(tags) + sum(map(len, parts))
     try:
+        name = b"" if client_id is None else client_id.encode()
+        size = 10 + len(name) + len(tags) + sum(map(len, parts))
         prefix = _REQUEST_PREFIX.pack(
             size, message.KEY, version, correlation_id, -1 if client_id is None else len(name)
         )
-    except struct.error as failure:
+    except (UnicodeEncodeError, struct.error) as failure:
         raise EncodeError(type(message), version, "header", str(failure)) from failure
-    return _with_prefix(prefix + name + tags, parts)
+    _put_in_front(prefix + name + tags, parts)
+    return parts
 
 
 def encode_response(message: Response, version: int, correlation_id: int) -> list[Part]:
     """The frame of a response, its size in front."""
     parts = encode(message, version)
-    size = 4 + sum(map(len, parts))
+    size = 4 + (len(parts[0]) if len(parts) == 1 else sum(map(len, parts)))
     try:
         if response_header_version(message.KEY, version) == 1:
             prefix = _RESPONSE_PREFIX_FLEXIBLE.pack(size + 1, correlation_id)
@@ -105,13 +109,13 @@ def encode_response(message: Response, version: int, correlation_id: int) -> lis
             prefix = _RESPONSE_PREFIX.pack(size, correlation_id)
     except struct.error as failure:
         raise EncodeError(type(message), version, "header", str(failure)) from failure
-    return _with_prefix(prefix, parts)
-
-
-def _with_prefix(prefix: bytes, parts: list[Part]) -> list[Part]:
-    """The first part of an encoded message is never record data, so it can be joined."""
-    parts[0] = prefix + cast("bytes", parts[0])
+    _put_in_front(prefix, parts)
     return parts
+
+
+def _put_in_front(prefix: bytes, parts: list[Part]) -> None:
+    """Join the prefix with the first part, which is never record data."""
+    parts[0] = prefix + parts[0]  # type: ignore[operator]
 
 
 def decode_response(response_class: type[R], version: int, frame: Buffer) -> tuple[int, R]:

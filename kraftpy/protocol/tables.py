@@ -4,8 +4,8 @@ A message is one class for all its versions. Its body is the table: one line for
 wire order, saying type, versions and rules.
 
     class TopicProduceData(Struct):
-        name: str = string("0-12", key=True, ignorable=True)
-        topic_id: Uuid = uuid("13+", key=True, ignorable=True)
+        name: str = string("3-12", ignorable=True, key=True)
+        topic_id: Uuid = uuid("13+", ignorable=True, key=True)
         partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
@@ -474,23 +474,26 @@ class Message(Struct):
         cls.encoders = {}
 
 
-class Request(Message):
-    """What a client sends under an API key."""
+class ApiMessage(Message):
+    """A message under an API key."""
 
     __slots__ = ()
     KEY: ClassVar[int]
 
-    def __init_subclass__(cls, *, key: int, versions: str, flexible: str) -> None:
+    def __init_subclass__(
+        cls, *, key: int = -1, versions: str = "none", flexible: str = "none"
+    ) -> None:
         super().__init_subclass__(versions=versions, flexible=flexible)
         cls.KEY = key
 
 
-class Response(Message):
-    """What a node answers under an API key."""
+class Request(ApiMessage):
+    """What a client sends."""
 
     __slots__ = ()
-    KEY: ClassVar[int]
 
-    def __init_subclass__(cls, *, key: int, versions: str, flexible: str) -> None:
-        super().__init_subclass__(versions=versions, flexible=flexible)
-        cls.KEY = key
+
+class Response(ApiMessage):
+    """What a node answers."""
+
+    __slots__ = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import pytest
@@ -331,6 +332,25 @@ def test_error_in_a_run_names_the_value() -> None:
     assert caught.value.message_name == "ProduceResponse"
 
 
+def test_elements_of_the_wrong_kind() -> None:
+    for topics in ([5], [None], ["t"], 5):
+        for version in (3, 9):
+            with pytest.raises(EncodeError, match=f"ProduceRequest v{version}, topic_data"):
+                encode(ProduceRequest(topic_data=topics), version)  # type: ignore[arg-type]
+    partitions = [PartitionProduceResponse(), object()]
+    topic = TopicProduceResponse(partition_responses=partitions)  # type: ignore[arg-type]
+    with pytest.raises(EncodeError, match=r"responses\[\].partition_responses\[\]"):
+        encode(ProduceResponse(responses=[topic]), 9)
+
+
+def test_messages_can_be_copied() -> None:
+    original = produce(b"abc")
+    copied = copy.deepcopy(original)
+    assert copied == original
+    copied.topic_data[0].name = "other"
+    assert copied != original
+
+
 # Varints
 
 
@@ -459,6 +479,16 @@ def test_any_buffer_is_decoded(kind: type) -> None:
         version = versions_of(type(message))[0]
         data = kind(encode_bytes(message, version))
         assert decode(type(message), version, data) == message
+
+
+def test_bytes_behind_a_message_can_be_passed_over() -> None:
+    data = encode_bytes(HeartbeatRequest(group_id="g"), 4) + b"rest"
+    decoded = decode(HeartbeatRequest, 4, data, may_have_rest=True)
+    assert decoded == HeartbeatRequest(group_id="g")
+    with pytest.raises(DecodeError, match="4 bytes left over"):
+        decode(HeartbeatRequest, 4, data)
+    with pytest.raises(DecodeError, match="the bytes end here"):
+        decode(HeartbeatRequest, 4, data[:-5], may_have_rest=True)
 
 
 def test_generated_functions_are_made_once() -> None:

@@ -308,7 +308,7 @@ def test_response_cut_short() -> None:
 
 
 def test_headers_out_of_range() -> None:
-    for correlation_id, client_id in ((2**31, "c"), (0, "x" * 32768)):
+    for correlation_id, client_id in ((2**31, "c"), (0, "x" * 32768), (0, "\ud800")):
         with pytest.raises(EncodeError, match="MetadataRequest v1, header"):
             encode_request(MetadataRequest(), 1, correlation_id, client_id)
     with pytest.raises(EncodeError, match="ProduceResponse v9, header"):
