@@ -64,7 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     import trio
 
-    from kraftpy.cli.logs import set_up_logging
+    from kraftpy.cli.log_lines import set_up_logging
     from kraftpy.cli.storage import random_uuid
     from kraftpy.config import cluster_id
     from kraftpy.node import Node
