@@ -116,7 +116,7 @@ class _Loader:
         self._pace = Pace(environment.clock)
         self._epochs = LeaderEpochCache()
         self._segments = Segments()
-        # Base offsets of segments that must be recovered for want of sound indexes.
+        # Base offsets of segments that must be recovered for want of indexes.
         self._without_index: list[int] = []
 
     async def load(self, topic_partition: TopicPartition) -> PartitionLog:
@@ -273,16 +273,20 @@ class _Loader:
         if FileKind.OFFSET_INDEX not in kinds or FileKind.TIME_INDEX not in kinds:
             _log.error("%r has lost an index; it is rebuilt", segment)
             self._without_index.append(base_offset)
-            return
-        if self._is_clean:
-            return
-        try:
-            segment.offset_index.sanity_check()
-            segment.time_index.sanity_check()
-            segment.transaction_index.sanity_check()
-        except CorruptIndexError as error:
-            _log.warning("%r has a damaged index, it is rebuilt: %s", segment, error.message)
-            self._without_index.append(base_offset)
+
+    def _has_sound_indexes(self, segment: Segment) -> bool:
+        if segment.base_offset in self._without_index:
+            return False
+        # A clean start reads no index: what is wrong in one shows when it is used.
+        if not self._is_clean:
+            try:
+                segment.offset_index.sanity_check()
+                segment.time_index.sanity_check()
+                segment.transaction_index.sanity_check()
+            except CorruptIndexError as error:
+                _log.warning("%r has a damaged index, it is rebuilt: %s", segment, error.message)
+                return False
+        return True
 
     def _segment(
         self, base_offset: int, *, has_transaction_index: bool, suffix: str = ""
@@ -321,7 +325,7 @@ class _Loader:
             is_unflushed = not self._is_clean and (
                 following is None or following.base_offset > self._recovery_point
             )
-            if not is_unflushed and segment.base_offset not in self._without_index:
+            if not is_unflushed and self._has_sound_indexes(segment):
                 continue
             try:
                 removed = await recovery.recover(segment)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from log_place import Place
+from log_rig import Rig
 
 from kraftpy.log.handles import HandlePool
 from kraftpy.world import Disk
@@ -22,3 +23,9 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         disk, directory = MemoryDisk(), "/data"
         await disk.make_directory(directory)
     return Place(disk, directory, HandlePool(disk, limit=100))
+
+
+@pytest.fixture
+def rig(place: Place) -> Rig:
+    """A partition directory with the smallest settings."""
+    return Rig.at(place)
