@@ -104,7 +104,7 @@ def main() -> None:
                 f"   round trips, {in_flight:2} in flight: kraftpy {found['kraftpy']:8,.0f}/s"
                 f"   Kafka {found['Kafka']:8,.0f}/s   {ratio:.2f} x"
             )
-        # Kafka takes its heap at the start, so what a connection costs it can't be seen from outside.
+        # Kafka takes its heap at the start: what a connection costs it can't be seen.
         before = ours.resident_bytes()
         with idle(ours, IDLE_CONNECTIONS):
             each = (ours.resident_bytes() - before) / IDLE_CONNECTIONS
