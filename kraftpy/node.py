@@ -24,7 +24,7 @@ import trio
 from kraftpy.api.cluster import LoneNode
 from kraftpy.api.dispatch import Dispatcher
 from kraftpy.api.served import broker_handlers, controller_handlers
-from kraftpy.config import EndPoint, NodeConfig
+from kraftpy.config import DynamicConfig, EndPoint, NodeConfig
 from kraftpy.net.limits import NetworkLimits
 from kraftpy.net.listener import ListenerRole, ListenerSettings
 from kraftpy.net.server import NetworkServer
@@ -57,8 +57,10 @@ class Node:
         self, config: NodeConfig, world: World, *, cluster_id: str, host_name: str = "localhost"
     ) -> None:
         """`host_name` is advertised for listeners that are bound to every interface."""
-        self._config = config
+        self._static = config
         self._world = world
+        # What dynamic settings make of the configuration; subscribers put a change into force.
+        self.config = DynamicConfig(config)
         self._cluster_id = cluster_id
         self._host_name = host_name
         self._stop = trio.Event()
@@ -71,15 +73,16 @@ class Node:
 
         Raises OSError when a port can't be bound.
         """
-        for warning in self._config.warnings:
+        for warning in self._static.warnings:
             log.warning("configuration: %s", warning)
         server = NetworkServer(
             clock=self._world.clock,
             network=self._world.network,
-            limits=network_limits(self._config),
+            limits=network_limits(self._static),
             registry=self.registry,
         )
-        await server.bind(listener_settings(self._config))
+        self.config.subscribe(lambda config, _: server.change_limits(network_limits(config)))
+        await server.bind(listener_settings(self._static))
         addresses = self._advertised(server.addresses)
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)
@@ -101,8 +104,8 @@ class Node:
         """A service for each listener: brokers' APIs or controllers'."""
         cluster = LoneNode(
             cluster_id=self._cluster_id,
-            node_id=self._config.node_id,
-            rack=_optional_text(self._config["broker.rack"]),
+            node_id=self._static.node_id,
+            rack=_optional_text(self._static["broker.rack"]),
             broker_endpoints=addresses.brokers,
             controller_endpoints=addresses.controllers,
         )
@@ -113,7 +116,7 @@ class Node:
         controller = Dispatcher(
             controller_handlers(cluster), features=cluster, metrics=metrics, clock=self._world.clock
         )
-        topology = self._config.topology
+        topology = self._static.topology
         services: dict[str, Service] = {}
         for endpoint in topology.broker_listeners:
             services[endpoint.listener_name] = broker
@@ -122,7 +125,7 @@ class Node:
         return services
 
     def _advertised(self, bound: Mapping[str, Address]) -> NodeAddresses:
-        topology = self._config.topology
+        topology = self._static.topology
         return NodeAddresses(
             brokers=self._published(topology.advertised_broker_listeners, bound),
             controllers=self._published(topology.advertised_controller_listeners, bound),
@@ -141,7 +144,7 @@ class Node:
         return published
 
     def _roles(self) -> str:
-        return ",".join(self._config.topology.roles)
+        return ",".join(self._static.topology.roles)
 
 
 def listener_settings(config: NodeConfig) -> list[ListenerSettings]:

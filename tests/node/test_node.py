@@ -15,6 +15,7 @@ from kraftpy.api.dispatch import Dispatcher
 from kraftpy.api.handler import RequestContext
 from kraftpy.api.k03_metadata import MetadataHandler
 from kraftpy.client.connection import Connection, connect
+from kraftpy.client.errors import ConnectionLost
 from kraftpy.client.settings import ClientSettings
 from kraftpy.config import NodeConfig, from_mapping
 from kraftpy.net.limits import NetworkLimits
@@ -236,6 +237,22 @@ async def test_requests_are_counted_once() -> None:
         ("ErrorsPerSec", "Metadata", "NONE"): 3,
         ("ErrorsPerSec", "DescribeCluster", "MISMATCHED_ENDPOINT_TYPE"): 1,
     }
+
+
+async def test_limits_change_while_the_node_runs() -> None:
+    """NET-25: a dynamic setting holds for connections that come after it."""
+    world = real_world()
+    async with running(make_config(), world) as (node, addresses):
+        address = addresses.brokers["PLAINTEXT"]
+        async with connected(world, address) as first:
+            await first.request(MetadataRequest())
+            assert node.config.update(cluster={"max.connections.per.ip": "1"}) == []
+            with pytest.RaisesGroup(ConnectionLost):
+                async with connected(world, address) as second:
+                    await second.request(MetadataRequest())
+            node.config.update(cluster={})
+            async with connected(world, address) as third:
+                await third.request(MetadataRequest())
 
 
 async def test_two_stops_are_one() -> None:
