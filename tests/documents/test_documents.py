@@ -1,0 +1,84 @@
+"""Documents are true: their commands run, their links lead somewhere, their targets exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from compat.node_process import running_node
+from support.components import COMPONENTS, require
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+COMMAND_TIMEOUT_SECONDS = 60
+
+# `make up` on a machine of its own has this address; a test's node has another.
+DOCUMENTED_ADDRESS = "127.0.0.1:9092"
+DOCUMENTED_COMMAND = ".venv/bin/kraftpy"
+
+
+def console_commands(text: str) -> list[str]:
+    """Lines that begin with `$ ` in blocks marked as console."""
+    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+
+
+def test_console_commands_are_found() -> None:
+    text = "a\n```console\n$ one --two\noutput\n$ three\n```\n```python\n$ no\n```\n"
+    assert console_commands(text) == ["one --two", "three"]
+
+
+@pytest.mark.compat
+def test_the_commands_of_the_documents_work_as_printed(tmp_path: Path) -> None:
+    commands = [command for path in DOCUMENTS for command in console_commands(path.read_text())]
+    assert commands
+    with running_node(tmp_path) as node:
+        for command in commands:
+            here = command.replace(DOCUMENTED_ADDRESS, node.bootstrap)
+            words = shlex.split(here)
+            if words[0] == DOCUMENTED_COMMAND:
+                words[:1] = [sys.executable, "-m", "kraftpy.cli.main"]
+            elif words[0] in COMPONENTS:
+                require(words[0])
+            done = subprocess.run(
+                words,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=COMMAND_TIMEOUT_SECONDS,
+                cwd=ROOT,
+            )
+            assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_that_exist(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
+        assert (path.parent / target).exists(), f"{path.name} points to {target}"
+
+
+def test_documented_targets_exist() -> None:
+    defined = re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    targets = {name for line in defined for name in line.split()}
+    for path in DOCUMENTS:
+        for name in re.findall(r"(?:^    |`)make ([a-z]+)", path.read_text(), re.MULTILINE):
+            assert name in targets, f"{path.name} names `make {name}`"
+
+
+def test_rooms_of_the_map_are_the_rooms_of_the_code() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    documented = set(re.findall(r"^\| `(kraftpy/[a-z.]+)`", text, re.MULTILINE))
+    packages = {f"kraftpy/{path.parent.name}" for path in ROOT.glob("kraftpy/*/__init__.py")}
+    assert documented == packages | {"kraftpy/node.py"}
+
+
+def test_make_help_shows_every_target() -> None:
+    command = ["make", "-s", "help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    for name in ("up", "setup", "test", "lint", "bench", "sim", "exam", "crash", "jepsen", "spark"):
+        assert re.search(rf"make (\w+ )*{name}\b", shown.stdout), name
