@@ -15,6 +15,7 @@ from kraftpy.protocol.errors import ErrorCode
 __all__ = [
     "CorruptIndexError",
     "CorruptSnapshotError",
+    "InconsistentTopicIdError",
     "IndexFullError",
     "IndexOffsetOverflowError",
     "IndexTimestampError",
@@ -32,6 +33,7 @@ __all__ = [
     "StorageError",
     "TransactionCoordinatorFencedError",
     "UnexpectedAppendOffsetError",
+    "UnknownDirectoryError",
 ]
 
 
@@ -111,6 +113,18 @@ class StorageError(LogError):
     """The files can't be used as they are."""
 
     error_code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class InconsistentTopicIdError(LogError):
+    """The partition's directory holds the data of another topic of that name."""
+
+    error_code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+class UnknownDirectoryError(LogError):
+    """No data directory of this node."""
+
+    error_code = ErrorCode.LOG_DIR_NOT_FOUND
 
 
 class LogClosedError(StorageError):

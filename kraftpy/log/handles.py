@@ -22,7 +22,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from kraftpy.world import Buffer, Disk, File, assert_always
 
@@ -67,6 +67,14 @@ class HandlePool:
         handle = self._open.pop(pooled, None)
         if handle is not None:
             handle.close()
+
+    def close_paths(self, paths: Collection[str]) -> None:
+        """Close what is open under these paths: the files are about to be unlinked.
+
+        An open handle would keep their space on the disk.
+        """
+        for pooled in [pooled for pooled in self._open if pooled.path in paths]:
+            pooled.close()
 
     def trim(self) -> None:
         """Return to the limit after awaited calls had exceeded it. For PooledFile only."""

@@ -1,0 +1,148 @@
+"""Loading all logs of a data directory, several at a time, with progress in the log.
+
+A log that can't be loaded takes its directory offline: its files can't be trusted, and a broker
+that went on without it would seem to have lost the partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from kraftpy.log.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    TopicPartition,
+    parse_partition_metadata,
+    read_text,
+)
+from kraftpy.log.errors import StorageError
+from kraftpy.log.loading import load_log
+from kraftpy.log.log_config import LogConfig
+from kraftpy.log.log_directory import LogDirectory
+from kraftpy.log.segment_files import PartitionDirectory
+from kraftpy.protocol.ids import Uuid
+from kraftpy.world import World
+
+__all__ = ["DirectoryLoader"]
+
+_PROGRESS_SECONDS: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class DirectoryLoader:
+    """Loads one directory. `topic_ids` is what was found in the partition.metadata files."""
+
+    __slots__ = (
+        "_config_of",
+        "_directory",
+        "_high_watermarks",
+        "_log_starts",
+        "_names",
+        "_recovery_points",
+        "_reported",
+        "_started",
+        "_total",
+        "_world",
+        "topic_ids",
+    )
+
+    def __init__(
+        self, world: World, directory: LogDirectory, config_of: Callable[[str], LogConfig]
+    ) -> None:
+        self._world = world
+        self._directory = directory
+        self._config_of = config_of
+        self._names: list[tuple[str, PartitionDirectory]] = []
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._total = 0
+        self._started = self._reported = world.clock.monotonic()
+        self.topic_ids: dict[TopicPartition, Uuid] = {}
+
+    async def load(self, concurrency: int) -> None:
+        """Load everything, or take the directory offline."""
+        directory = self._directory
+        try:
+            self._recovery_points = await directory.read_offsets(RECOVERY_POINT_CHECKPOINT)
+            self._log_starts = await directory.read_offsets(LOG_START_OFFSET_CHECKPOINT)
+            self._high_watermarks = await directory.read_offsets(REPLICATION_OFFSET_CHECKPOINT)
+            self._names = await directory.partition_directories()
+        except OSError as error:
+            directory.fail(str(error))
+            return
+        self._total = len(self._names)
+        # Taken from the end.
+        self._names.reverse()
+        if not directory.was_clean and self._total:
+            _log.info("no clean shutdown: recovering directory=%s", directory.path)
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(concurrency, self._total)):
+                nursery.start_soon(self._load_some)
+        if directory.is_online:
+            _log.info(
+                "loaded %d logs directory=%s ms=%d",
+                self._total,
+                directory.path,
+                (self._world.clock.monotonic() - self._started) * 1000,
+            )
+
+    async def _load_some(self) -> None:
+        directory = self._directory
+        while self._names and directory.is_online:
+            name, parsed = self._names.pop()
+            try:
+                await self._load_one(f"{directory.path}/{name}", parsed)
+            except OSError as error:
+                directory.fail(f"{name} can't be loaded: {error}")
+            except StorageError as error:
+                directory.fail(f"{name} can't be loaded: {error}")
+            self._report()
+
+    def _report(self) -> None:
+        now = self._world.clock.monotonic()
+        if now - self._reported >= _PROGRESS_SECONDS:
+            self._reported = now
+            done = self._total - len(self._names)
+            _log.info("loading %d of %d directory=%s", done, self._total, self._directory.path)
+
+    async def _load_one(self, path: str, parsed: PartitionDirectory) -> None:
+        directory = self._directory
+        topic_partition = (parsed.topic, parsed.partition)
+        topic_id = await self._read_topic_id(path)
+        if parsed.is_deleting:
+            # Nobody reads it, so there is nothing to wait for.
+            directory.remove_unused(path, topic_partition, topic_id)
+            return
+        log = await load_log(
+            directory.environment,
+            path,
+            topic_partition,
+            self._config_of(parsed.topic),
+            is_clean=directory.was_clean,
+            # Checkpoints speak of current logs only.
+            recovery_point=0 if parsed.is_future else self._recovery_points.get(topic_partition, 0),
+            log_start_offset=0 if parsed.is_future else self._log_starts.get(topic_partition, 0),
+        )
+        if not directory.is_online:
+            log.go_offline(str(directory.failure))
+            return
+        if parsed.is_future:
+            directory.futures[topic_partition] = log
+            return
+        log.update_high_watermark(self._high_watermarks.get(topic_partition, 0))
+        directory.logs[topic_partition] = log
+        if topic_id is not None:
+            self.topic_ids[topic_partition] = topic_id
+
+    async def _read_topic_id(self, path: str) -> Uuid | None:
+        metadata = f"{path}/{PARTITION_METADATA}"
+        text = await read_text(self._world.disk, metadata)
+        return None if text is None else parse_partition_metadata(text, metadata)

@@ -1,0 +1,454 @@
+"""One data directory of a node: its lock, its identity, its checkpoints, and the logs in it.
+
+To its logs it is the owner that they report to. When the system refuses something other than for
+lack of space, the directory is taken offline: at that moment each of its logs stops, without
+another touch to the files, and answers everything with KAFKA_STORAGE_ERROR from then on. Other
+directories go on. An offline directory stays so until the node starts again.
+
+`.kafka_cleanshutdown` is written last of all by an orderly stop, and removed first of all by the
+next start: at any other moment a crash must be noticed.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+import trio
+
+from kraftpy.log.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    AtomicFile,
+    TopicPartition,
+    format_offsets,
+    parse_offsets,
+    read_text,
+)
+from kraftpy.log.chores import Chores
+from kraftpy.log.errors import MalformedFileError, StorageError
+from kraftpy.log.handles import HandlePool
+from kraftpy.log.log_owner import LogEnvironment
+from kraftpy.log.log_reading import ReadableLog
+from kraftpy.log.manager_settings import LogManagerSettings
+from kraftpy.log.meta_properties import (
+    META_PROPERTIES,
+    MetaProperties,
+    format_meta_properties,
+    parse_meta_properties,
+)
+from kraftpy.log.partition_log import PartitionLog
+from kraftpy.log.segment_files import PartitionDirectory, parse_directory_name
+from kraftpy.protocol.ids import ZERO_UUID, Uuid
+from kraftpy.world import FileLock, World
+
+__all__ = [
+    "CLEAN_SHUTDOWN_MARKER",
+    "DirectoryEvents",
+    "DirectoryInUseError",
+    "LogDirectory",
+    "WrongDirectoryError",
+    "random_id",
+]
+
+CLEAN_SHUTDOWN_MARKER: Final = ".kafka_cleanshutdown"
+LOCK_FILE: Final = ".lock"
+
+_CHECKPOINTS: Final = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
+_KNOWN_FILES: Final = (*_CHECKPOINTS, META_PROPERTIES, LOCK_FILE, "bootstrap.checkpoint")
+# The metadata log is Raft's, which has its own ideas of recovery.
+_METADATA_DIRECTORY: Final = "__cluster_metadata-0"
+_FULL_DISK: Final = (errno.ENOSPC, errno.EDQUOT)
+
+_log = logging.getLogger(__name__)
+
+
+class DirectoryInUseError(StorageError):
+    """Another process has the directory locked."""
+
+
+class WrongDirectoryError(StorageError):
+    """The directory belongs to another node or cluster."""
+
+
+class DirectoryEvents(Protocol):
+    """What whoever runs the logs wants to know. Called from synchronous code."""
+
+    def directory_failed(self, path: str, lost: Sequence[TopicPartition]) -> None:
+        """The directory is offline, and these partitions with it."""
+        ...
+
+    def partition_unlinked(self, topic_partition: TopicPartition, topic_id: Uuid | None) -> None:
+        """The last file of a deleted partition is gone."""
+        ...
+
+
+def random_id(world: World) -> Uuid:
+    """A random uuid (RFC 4122, version 4), which is none of the reserved ones."""
+    number = world.rng.stream("uuid").getrandbits(128)
+    number = number & ~(0xF << 76) | 0x4 << 76
+    number = number & ~(0x3 << 62) | 0x2 << 62
+    return Uuid(number.to_bytes(16))
+
+
+class _OffsetCheckpoint:
+    """One of the offset checkpoints; written only if it would change."""
+
+    __slots__ = ("_file", "_turn", "_written")
+
+    def __init__(self, file: AtomicFile) -> None:
+        self._file = file
+        self._turn = trio.Lock()
+        self._written: str | None = None
+
+    async def write(self, collect: Callable[[], Mapping[TopicPartition, int]]) -> None:
+        """Make what `collect` gives durable. It is asked when it is this write's turn."""
+        async with self._turn:
+            text = format_offsets(collect())
+            if text != self._written:
+                self._written = None
+                await self._file.replace(text)
+                self._written = text
+
+
+class LogDirectory:
+    """`open` comes first. `failure` tells why the directory is offline."""
+
+    __slots__ = (
+        "_checkpoints",
+        "_chores",
+        "_events",
+        "_lock",
+        "_path",
+        "_pool",
+        "_removing",
+        "_world",
+        "arriving",
+        "directory_id",
+        "environment",
+        "failure",
+        "futures",
+        "leaving",
+        "logs",
+        "was_clean",
+    )
+
+    def __init__(
+        self,
+        world: World,
+        path: str,
+        settings: LogManagerSettings,
+        *,
+        pool: HandlePool,
+        chores: Chores,
+        events: DirectoryEvents,
+    ) -> None:
+        self._world = world
+        self._path = path
+        self._pool = pool
+        self._chores = chores
+        self._events = events
+        self._lock: FileLock | None = None
+        self._checkpoints = {
+            name: _OffsetCheckpoint(AtomicFile(world.disk, f"{path}/{name}"))
+            for name in _CHECKPOINTS
+        }
+        self.environment = LogEnvironment(
+            disk=world.disk,
+            pool=pool,
+            clock=world.clock,
+            jitter=world.rng.stream("log-jitter"),
+            owner=self,
+            producer_expiration_ms=settings.producer_expiration_ms,
+            verify_transactions=settings.verifies_transactions,
+        )
+        # From meta.properties; known once it is open.
+        self.directory_id = ZERO_UUID
+        self.failure: str | None = None
+        self.was_clean = False
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        # Logs that are on their way here from another directory.
+        self.futures: dict[TopicPartition, PartitionLog] = {}
+        # Logs that are deleted, until their files are gone.
+        self.leaving: list[PartitionLog] = []
+        # The partitions of `-delete` directories, with their topics' ids.
+        self._removing: list[tuple[TopicPartition, Uuid | None]] = []
+        # Partitions that are being made here.
+        self.arriving = 0
+
+    def __repr__(self) -> str:
+        return f"LogDirectory({self._path}, {self.failure or 'online'})"
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def is_online(self) -> bool:
+        return self.failure is None
+
+    @property
+    def partition_count(self) -> int:
+        """For choosing the emptiest."""
+        return len(self.logs) + len(self.futures) + self.arriving
+
+    # Start and stop.
+
+    async def open(self, cluster_id: str, node_id: int) -> None:
+        """Take possession. On the first start this makes the directory and the files in it.
+
+        Raises DirectoryInUseError, WrongDirectoryError, MalformedFileError or OSError.
+        """
+        disk = self._world.disk
+        await disk.make_directory(self._path)
+        try:
+            self._lock = disk.lock(f"{self._path}/{LOCK_FILE}")
+        except BlockingIOError as error:
+            raise DirectoryInUseError(
+                f"{self._path} is in use by another process; stop that node, or give this one a "
+                "directory of its own in log.dirs"
+            ) from error
+        self.directory_id = await self._identify(cluster_id, node_id)
+        names = await disk.list_directory(self._path)
+        for name, checkpoint in self._checkpoints.items():
+            if name not in names:
+                await checkpoint.write(dict)
+        self.was_clean = CLEAN_SHUTDOWN_MARKER in names
+        if self.was_clean:
+            await disk.unlink(f"{self._path}/{CLEAN_SHUTDOWN_MARKER}")
+            await disk.sync_directory(self._path)
+
+    async def _identify(self, cluster_id: str, node_id: int) -> Uuid:
+        """The directory's id, if it is this node's; one without identity becomes it."""
+        path = f"{self._path}/{META_PROPERTIES}"
+        text = await read_text(self._world.disk, path)
+        if text is not None:
+            found = parse_meta_properties(text, path)
+            self._compare(path, "cluster.id", found.cluster_id, cluster_id)
+            self._compare(path, "node.id", found.node_id, node_id)
+            if found.directory_id is not None:
+                return found.directory_id
+        directory_id = random_id(self._world)
+        meta = MetaProperties(cluster_id, node_id, directory_id)
+        await AtomicFile(self._world.disk, path).replace(format_meta_properties(meta))
+        return directory_id
+
+    def _compare(self, path: str, name: str, found: str | int, own: str | int) -> None:
+        if found != own:
+            raise WrongDirectoryError(
+                f"{path} says {name}={found}, and this node has {name}={own}; use the directory "
+                "of this node, or format an empty one"
+            )
+
+    async def partition_directories(self) -> list[tuple[str, PartitionDirectory]]:
+        """The names of partitions' directories, with what they say."""
+        found = []
+        for name in await self._world.disk.list_directory(self._path):
+            if name == _METADATA_DIRECTORY or name in _KNOWN_FILES:
+                continue
+            parsed = parse_directory_name(name)
+            if parsed is not None:
+                found.append((name, parsed))
+            elif (await self._world.disk.stat(f"{self._path}/{name}")).is_directory:
+                _log.warning("%s/%s is no partition's directory; it is left alone", self.path, name)
+        return found
+
+    async def mark_clean(self) -> None:
+        """The last act of an orderly stop: everything is closed and in the checkpoints."""
+        marker = AtomicFile(self._world.disk, f"{self._path}/{CLEAN_SHUTDOWN_MARKER}")
+        await marker.replace('{"version":0,"brokerEpoch":-1}')
+
+    def release(self) -> None:
+        """Let go of everything, whatever state it is in. Idempotent."""
+        for log in self._all_logs():
+            log.go_offline("the node has stopped")
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _all_logs(self) -> list[PartitionLog]:
+        return [*self.logs.values(), *self.futures.values(), *self.leaving]
+
+    # Checkpoints.
+
+    async def read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        """The entries of a checkpoint.
+
+        A damaged one is as good as none: without a recovery point everything is recovered, without
+        a log start the first segment's is taken.
+        """
+        path = f"{self._path}/{name}"
+        try:
+            text = await read_text(self._world.disk, path)
+            return {} if text is None else parse_offsets(text, path)
+        except MalformedFileError as error:
+            _log.warning("%s; the file is taken for empty", error)
+            return {}
+
+    async def write_recovery_points(self) -> None:
+        await self._checkpoint(RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point)
+
+    async def write_log_starts(self) -> None:
+        """Only those that the first segment does not tell."""
+        await self._checkpoint(
+            LOG_START_OFFSET_CHECKPOINT,
+            lambda log: log.log_start_offset,
+            lambda log: log.log_start_offset > log.segments.first.base_offset,
+        )
+
+    async def write_high_watermarks(self) -> None:
+        await self._checkpoint(REPLICATION_OFFSET_CHECKPOINT, lambda log: log.high_watermark)
+
+    async def write_checkpoints(self) -> None:
+        """All of them: a log has come or gone, or was truncated."""
+        await self.write_recovery_points()
+        await self.write_log_starts()
+        await self.write_high_watermarks()
+
+    async def _checkpoint(
+        self,
+        name: str,
+        value: Callable[[PartitionLog], int],
+        wanted: Callable[[PartitionLog], bool] = lambda _: True,
+    ) -> None:
+        if not self.is_online:
+            return
+        with self.guard(f"write {name}"):
+            await self._checkpoints[name].write(
+                lambda: {key: value(log) for key, log in self.logs.items() if wanted(log)}
+            )
+
+    # Trouble.
+
+    @contextmanager
+    def guard(self, what: str) -> Iterator[None]:
+        """Turn an OSError into a StorageError, and take the directory offline for it.
+
+        Not for a full disk: that passes.
+        """
+        if self.failure is not None:
+            raise StorageError(f"{self._path} is offline: {self.failure}")
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _FULL_DISK:
+                self.fail(str(error))
+            raise StorageError(f"{self._path}: can't {what}: {error}") from error
+
+    def fail(self, reason: str) -> None:
+        """Take the directory offline. Idempotent."""
+        if self.failure is not None:
+            return
+        self.failure = reason
+        lost = sorted(self.logs)
+        _log.error("%s is offline, with %d partitions: %s", self._path, len(lost), reason)
+        for log in self._all_logs():
+            log.go_offline(reason)
+        self._events.directory_failed(self._path, lost)
+
+    # LogOwner.
+
+    def work_pending(self, log: ReadableLog) -> None:
+        self._chores.work_pending(log)
+
+    def storage_failed(self, log: ReadableLog, error: OSError) -> None:
+        self.fail(f"{log.directory}: {error}")
+
+    def unlink_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        async def unlink() -> None:
+            await self._unlink(paths)
+
+        self._chores.later(delay_ms, unlink)
+
+    async def _unlink(self, paths: Sequence[str]) -> None:
+        if not self.is_online:
+            return
+        self._pool.close_paths(frozenset(paths))
+        for path in paths:
+            try:
+                await self._world.disk.unlink(path)
+            except FileNotFoundError:
+                # It has left with its directory.
+                continue
+            except OSError as error:
+                self.fail(f"{path} can't be unlinked: {error}")
+                return
+
+    # Partition directories on their way out.
+
+    def remove_later(self, log: PartitionLog, topic_id: Uuid | None, *, delay_ms: int) -> None:
+        """Remove the directory of a log, called `-delete` by now, when the delay is over.
+
+        Readers under way may use it until then.
+        """
+        self.leaving.append(log)
+
+        async def remove() -> None:
+            self.leaving.remove(log)
+            log.go_offline("it was deleted")
+            await self._remove(log.directory, log.topic_partition, topic_id)
+
+        self._remove_later(log.topic_partition, topic_id, delay_ms, remove)
+
+    def remove_unused(
+        self, path: str, topic_partition: TopicPartition, topic_id: Uuid | None
+    ) -> None:
+        """Remove a `-delete` directory that nobody uses, soon."""
+
+        async def remove() -> None:
+            await self._remove(path, topic_partition, topic_id)
+
+        self._remove_later(topic_partition, topic_id, 0, remove)
+
+    def is_removing(self, topic_partition: TopicPartition, topic_id: Uuid | None) -> bool:
+        return (topic_partition, topic_id) in self._removing
+
+    def _remove_later(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid | None,
+        delay_ms: int,
+        remove: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._removing.append((topic_partition, topic_id))
+        self._chores.later(delay_ms, remove)
+
+    async def _remove(
+        self, path: str, topic_partition: TopicPartition, topic_id: Uuid | None
+    ) -> None:
+        if not self.is_online:
+            return
+        try:
+            await self._remove_tree(path)
+        except OSError as error:
+            self.fail(f"{path} can't be removed: {error}")
+            return
+        _log.info("removed %s", path)
+        self._removing.remove((topic_partition, topic_id))
+        self._events.partition_unlinked(topic_partition, topic_id)
+
+    async def _remove_tree(self, path: str) -> None:
+        disk = self._world.disk
+        for name in await disk.list_directory(path):
+            await disk.unlink(f"{path}/{name}")
+        await disk.remove_directory(path)
+        await disk.sync_directory(self._path)
+
+    def describe(self) -> dict[str, object]:
+        return {
+            "path": self._path,
+            "failure": self.failure,
+            "partitions": len(self.logs),
+            "futures": len(self.futures),
+            "removing": len(self._removing),
+        }

@@ -1,0 +1,213 @@
+"""All logs of a node, in all of its data directories.
+
+`running` is a manager's life: it takes possession of the directories, loads what is in them, does
+the chores of all logs while its body runs, and stops in order, so that the next start need not
+recover anything. A body that is left by an exception, or by cancellation, lets go of every handle
+and leaves the recovery to the next start; that is what a crash would have done too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import trio
+
+from kraftpy.log.checkpoints import TopicPartition
+from kraftpy.log.directory_loading import DirectoryLoader
+from kraftpy.log.errors import StorageError
+from kraftpy.log.log_config import LogConfig
+from kraftpy.log.log_directory import DirectoryEvents, LogDirectory
+from kraftpy.log.manager_settings import NEVER_MS, LogManagerSettings
+from kraftpy.log.partition_moves import MovablePartitions
+from kraftpy.protocol.ids import Uuid
+from kraftpy.world import World
+
+__all__ = ["LogManager"]
+
+_log = logging.getLogger(__name__)
+
+
+class LogManager(MovablePartitions):
+    """Made for one life: `async with manager.running(): ...`."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        world: World,
+        settings: LogManagerSettings,
+        *,
+        config_of: Callable[[str], LogConfig],
+        events: DirectoryEvents | None = None,
+    ) -> None:
+        super().__init__(world, settings, config_of=config_of, events=events)
+        self._moving = {}
+
+    # Life.
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[LogManager]:
+        """Load everything; work while the body runs; stop in order.
+
+        Raises a StorageError if no directory can be used, if one is in use by another process or
+        belongs to another node, or if a partition has two.
+        """
+        try:
+            await self._load()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._chores.run, name="log-chores")
+                self._start_rounds(nursery)
+                yield self
+                nursery.cancel_scope.cancel()
+            await self._stop()
+        finally:
+            for directory in self._directories:
+                directory.release()
+
+    def _start_rounds(self, nursery: trio.Nursery) -> None:
+        settings = self._settings
+        delay_ms = settings.initial_delay_ms
+        rounds: tuple[tuple[str, int, int, Callable[[], Awaitable[None]]], ...] = (
+            ("log-retention", delay_ms, settings.retention_check_interval_ms, self._delete_old),
+            ("log-flusher", delay_ms, settings.flush_check_interval_ms, self._flush_due),
+            (
+                "recovery-point-checkpoint",
+                delay_ms,
+                settings.recovery_point_checkpoint_interval_ms,
+                self._each_directory(LogDirectory.write_recovery_points),
+            ),
+            (
+                "log-start-checkpoint",
+                delay_ms,
+                settings.log_start_checkpoint_interval_ms,
+                self._each_directory(LogDirectory.write_log_starts),
+            ),
+            (
+                "high-watermark-checkpoint",
+                settings.high_watermark_checkpoint_interval_ms,
+                settings.high_watermark_checkpoint_interval_ms,
+                self._each_directory(LogDirectory.write_high_watermarks),
+            ),
+            (
+                "producer-expiration",
+                settings.producer_expiration_check_interval_ms,
+                settings.producer_expiration_check_interval_ms,
+                self._expire_producers,
+            ),
+        )
+        for name, first_ms, interval_ms, action in rounds:
+            if interval_ms < NEVER_MS:
+                nursery.start_soon(self._repeat, first_ms, interval_ms, action, name=name)
+
+    async def _repeat(
+        self, first_ms: int, interval_ms: int, action: Callable[[], Awaitable[None]]
+    ) -> None:
+        await self._world.clock.sleep(first_ms / 1000)
+        while True:
+            await action()
+            await self._world.clock.sleep(interval_ms / 1000)
+
+    def _each_directory(
+        self, act: Callable[[LogDirectory], Awaitable[None]]
+    ) -> Callable[[], Awaitable[None]]:
+        async def round_trip() -> None:
+            for directory in self._online():
+                try:
+                    await act(directory)
+                except StorageError as error:
+                    # Offline by now, or full, and then the next round may succeed.
+                    _log.warning("%s", error)
+
+        return round_trip
+
+    async def _delete_old(self) -> None:
+        for log in self.logs:
+            with suppress(StorageError):
+                await log.delete_old_segments()
+
+    async def _flush_due(self) -> None:
+        for log in self.logs:
+            if self._world.clock.wall_ms() - log.last_flush_ms >= log.config.flush_ms:
+                with suppress(StorageError):
+                    await log.flush()
+
+    async def _expire_producers(self) -> None:
+        for log in self.logs:
+            log.producers.remove_expired(self._world.clock.wall_ms())
+            await trio.lowlevel.checkpoint()
+
+    async def _stop(self) -> None:
+        """Close every log and say so in its directory."""
+        async with trio.open_nursery() as nursery:
+            for directory in self._online():
+                nursery.start_soon(self._stop_directory, directory)
+
+    async def _stop_directory(self, directory: LogDirectory) -> None:
+        started = self._world.clock.monotonic()
+        try:
+            for log in [*directory.logs.values(), *directory.futures.values()]:
+                await log.close()
+            await directory.write_checkpoints()
+            with directory.guard("mark the clean shutdown"):
+                await directory.mark_clean()
+        except StorageError as error:
+            _log.error("%s was not closed cleanly: %s", directory.path, error)
+            return
+        _log.info(
+            "closed %d logs directory=%s ms=%d",
+            len(directory.logs),
+            directory.path,
+            (self._world.clock.monotonic() - started) * 1000,
+        )
+
+    # Loading.
+
+    async def _load(self) -> None:
+        await self._open_directories()
+        loaders = [
+            DirectoryLoader(self._world, directory, self._config_of) for directory in self._online()
+        ]
+        async with trio.open_nursery() as nursery:
+            for loader in loaders:
+                nursery.start_soon(loader.load, self._settings.loaders_per_directory)
+        for loader in loaders:
+            self._topic_ids |= loader.topic_ids
+        self._check_any_online()
+        self._check_no_doubles()
+        await self._finish_moves()
+        await self._each_directory(LogDirectory.write_checkpoints)()
+
+    async def _open_directories(self) -> None:
+        settings = self._settings
+        owners: dict[Uuid, str] = {}
+        for directory in self._directories:
+            try:
+                await directory.open(settings.cluster_id, settings.node_id)
+            except OSError as error:
+                directory.fail(str(error))
+                continue
+            other = owners.setdefault(directory.directory_id, directory.path)
+            if other != directory.path:
+                raise StorageError(
+                    f"{other} and {directory.path} have the same directory.id; one is a copy of "
+                    "the other: take it out of log.dirs"
+                )
+        self._check_any_online()
+
+    def _check_any_online(self) -> None:
+        if not self._online():
+            reasons = "; ".join(f"{each.path}: {each.failure}" for each in self._directories)
+            raise StorageError(f"no data directory can be used: {reasons}")
+
+    def _check_no_doubles(self) -> None:
+        found: dict[TopicPartition, str] = {}
+        for directory in self._online():
+            for topic_partition, log in directory.logs.items():
+                other = found.setdefault(topic_partition, log.directory)
+                if other != log.directory:
+                    raise StorageError(
+                        f"{other} and {log.directory} are the same partition; move one of them "
+                        "out of the data directories"
+                    )
