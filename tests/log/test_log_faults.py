@@ -1,0 +1,160 @@
+"""What the system refuses: EIO, ENOSPC, failed syncs (LOG-119: the log's part)."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+from log_rig import NOW_MS, Rig, batch, values_in
+
+from kraftpy.log.errors import LogClosedError, StorageError
+from kraftpy.log.partition_log import PartitionLog
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.world.memory_disk import MemoryDisk
+from kraftpy.world.memory_disk_faults import BitRot, ReadError, SyncError, WriteError
+
+
+@pytest.fixture
+async def faulty() -> Rig:
+    disk = MemoryDisk(random=Random(11))
+    await disk.make_directory("/data")
+    await disk.sync_directory("/")
+    return Rig(disk, "/data")
+
+
+def fill(log: PartitionLog, count: int) -> None:
+    for _ in range(count):
+        offset = log.log_end_offset
+        log.append_as_leader(batch(b"%d" % offset, timestamp_ms=NOW_MS + offset), 0)
+
+
+def expected(count: int) -> dict[int, bytes]:
+    return {offset: b"%d" % offset for offset in range(count)}
+
+
+def disk_of(rig: Rig) -> MemoryDisk:
+    assert isinstance(rig.disk, MemoryDisk)
+    return rig.disk
+
+
+@pytest.mark.parametrize("what", ["*.log", "*.index", "*.timeindex"])
+async def test_a_full_disk_refuses_the_append_only(faulty: Rig, what: str) -> None:
+    """The partial write is cut off, the log stays readable and goes on when there is room."""
+    log = await faulty.load()
+    fill(log, 5)
+    size = log.size_bytes
+    disk_of(faulty).inject(WriteError(paths=what, error=errno.ENOSPC))
+    for _ in range(3):
+        with pytest.raises(StorageError) as caught:
+            fill(log, 1)
+        assert caught.value.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert log.log_end_offset == 5
+        assert log.size_bytes == size
+        assert len(faulty.get("00000000000000000000.log")) == size
+        assert values_in(log) == expected(5)
+    assert faulty.owner.failures == []
+    disk_of(faulty).heal()
+    fill(log, 30)
+    assert values_in(log) == expected(35)
+    entries = [
+        s.offset_index.entry(i) for s in log.segments for i in range(s.offset_index.entry_count)
+    ]
+    assert [entry.offset for entry in entries] == sorted({entry.offset for entry in entries})
+    assert values_in(await faulty.reload(log)) == expected(35)
+
+
+async def test_a_full_disk_refuses_a_roll(faulty: Rig) -> None:
+    """It is tried again with the next append."""
+    log = await faulty.load()
+    fill(log, 14)
+    disk_of(faulty).inject(WriteError(paths="*.snapshot", error=errno.ENOSPC))
+    with pytest.raises(StorageError):
+        fill(log, 1)
+    assert values_in(log) == expected(14)
+    disk_of(faulty).heal()
+    fill(log, 20)
+    assert values_in(log) == expected(34)
+    assert len(log.segments) > 1
+
+
+async def test_an_error_of_the_medium_takes_the_directory_offline(faulty: Rig) -> None:
+    """LOG-119: in an append."""
+    log = await faulty.load()
+    fill(log, 5)
+    disk_of(faulty).inject(WriteError(paths="*.log", error=errno.EIO, count=1))
+    with pytest.raises(StorageError):
+        fill(log, 1)
+    assert [error.errno for error in faulty.owner.failures] == [errno.EIO]
+    # Nothing is tried any more, though the disk would do it.
+    with pytest.raises(LogClosedError):
+        fill(log, 1)
+    with pytest.raises(LogClosedError):
+        log.read(0, 100)
+    assert len(faulty.owner.failures) == 1
+
+
+async def test_a_read_error_takes_the_directory_offline(faulty: Rig) -> None:
+    """LOG-119: in a read."""
+    log = await faulty.load()
+    fill(log, 5)
+    log.update_high_watermark(5)
+    disk_of(faulty).inject(ReadError(paths="*.log", count=1))
+    with pytest.raises(StorageError) as caught:
+        log.read(0, 100)
+    assert caught.value.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(faulty.owner.failures) == 1
+
+
+@pytest.mark.parametrize("paths", ["*.log", "*.index", "*.snapshot", "*t-0", "*checkpoint.tmp"])
+async def test_a_failed_sync_is_never_retried(faulty: Rig, paths: str) -> None:
+    """LOG-119: the recovery point stays, and the log is not used any more."""
+    log = await faulty.load()
+    fill(log, 20)
+    fault = disk_of(faulty).inject(SyncError(paths=paths, count=1))
+    await log.do_pending_work()
+    if not fault.struck:
+        with pytest.raises(StorageError):
+            await log.flush()
+    assert fault.struck == 1
+    assert log.recovery_point == 0
+    assert len(faulty.owner.failures) == 1
+    with pytest.raises(LogClosedError):
+        await log.flush()
+    with pytest.raises(LogClosedError):
+        fill(log, 1)
+
+
+async def test_a_failed_rename_in_a_truncation(faulty: Rig) -> None:
+    log = await faulty.load()
+    fill(log, 40)
+    await faulty.disk.unlink(f"{faulty.directory}/00000000000000000028.log")
+    with pytest.raises(StorageError):
+        await log.truncate_to(5)
+    assert len(faulty.owner.failures) == 1
+
+
+async def test_offline_touches_nothing(faulty: Rig) -> None:
+    log = await faulty.load()
+    fill(log, 40)
+    before = {name: faulty.get(name) for name in await faulty.names()}
+    log.go_offline("pulled out")
+    assert faulty.pool.open_count == 0
+    assert {name: faulty.get(name) for name in await faulty.names()} == before
+    with pytest.raises(LogClosedError, match="pulled out"):
+        log.read(0, 1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_rot_is_found_when_the_log_is_recovered(faulty: Rig, seed: int) -> None:
+    """One rotten bit somewhere in the data: recovery serves a sound prefix."""
+    log = await faulty.load()
+    fill(log, 30)
+    await log.flush()
+    log.go_offline("crash")
+    disk = MemoryDisk(random=Random(seed), image=disk_of(faulty).image)
+    rig = Rig(disk, "/data")
+    disk.inject(BitRot(paths="*.log", after=seed % 3, count=1))
+    recovered = await rig.load()
+    values = values_in(recovered)
+    assert values == expected(len(values))
