@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 from hypothesis import HealthCheck, Phase, settings
@@ -26,10 +27,11 @@ LOOSE_MESSAGES: tuple[type[Message], ...] = (
     principal.DefaultPrincipalData,
 )
 
-# Derandomized: a run is the same everywhere, and a failure comes back.
+# Few examples for each of many cases, the same in every run; under the long profile many, and new
+# ones every time.
 quick = settings(
-    max_examples=15,
-    derandomize=True,
+    max_examples=500 if os.environ.get("KRAFTPY_HYPOTHESIS") == "long" else 15,
+    derandomize=os.environ.get("KRAFTPY_HYPOTHESIS") != "long",
     database=None,
     deadline=None,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),

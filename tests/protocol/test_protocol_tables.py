@@ -87,7 +87,8 @@ def test_kio_knows_no_version_that_we_lack() -> None:
 # Kafka's own files
 
 needs_schemas = pytest.mark.skipif(
-    not SCHEMAS.is_dir(), reason="Kafka's schema files are not here; kio's comparison has run"
+    not SCHEMAS.is_dir(),
+    reason="not part of a clone: Kafka's schema files; the comparison with kio has run",
 )
 
 
