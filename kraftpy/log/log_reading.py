@@ -180,7 +180,7 @@ class ReadableLog(ABC):
                 f"offset {start_offset} is not from {self.log_start_offset} to {log_end.offset}"
             )
         aborted = () if isolation is Isolation.COMMITTED else None
-        with self._storage_guard("read"):
+        with self.storage_guard("read"):
             bound = self._bound(isolation)
             if start_offset == log_end.offset or start_offset >= bound.offset:
                 place = bound if start_offset == bound.offset else self._locate(start_offset)
@@ -262,7 +262,7 @@ class ReadableLog(ABC):
     def offset_by_time(self, timestamp_ms: int) -> FoundOffset | None:
         """The first record whose time is not before `timestamp_ms`."""
         self._check_usable()
-        with self._storage_guard("look up a time"):
+        with self.storage_guard("look up a time"):
             for segment in self._segments:
                 found = self._find_by_time(segment, timestamp_ms)
                 if found is not None:
@@ -272,7 +272,7 @@ class ReadableLog(ABC):
     def offset_of_max_timestamp(self) -> FoundOffset | None:
         """The record with the largest time, the first if there are several."""
         self._check_usable()
-        with self._storage_guard("look up a time"):
+        with self.storage_guard("look up a time"):
             newest = max(self._segments, key=lambda segment: segment.largest.timestamp_ms)
             if newest.largest.timestamp_ms < 0:
                 return None
@@ -293,7 +293,7 @@ class ReadableLog(ABC):
         """With its place, which is looked up when a follower knows the offset only."""
         metadata = self._watermarks.high_watermark
         if metadata.is_offset_only:
-            with self._storage_guard("read"):
+            with self.storage_guard("read"):
                 metadata = self._located(metadata.offset)
             self._watermarks.high_watermark = metadata
         return metadata
@@ -310,7 +310,7 @@ class ReadableLog(ABC):
             and self._segments.get(unstable.segment_base_offset) is not None
         ):
             return OffsetMetadata(offset, unstable.segment_base_offset, unstable.position)
-        with self._storage_guard("read"):
+        with self.storage_guard("read"):
             return self._located(offset)
 
     def _located(self, offset: int) -> OffsetMetadata:
@@ -344,7 +344,8 @@ class ReadableLog(ABC):
             raise self._refusal
 
     @contextmanager
-    def _storage_guard(self, what: str) -> Iterator[None]:
+    def storage_guard(self, what: str) -> Iterator[None]:
+        """Around work on the log's files: an OSError becomes a StorageError, and is reported."""
         try:
             yield
         except OSError as error:

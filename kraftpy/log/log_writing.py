@@ -116,7 +116,7 @@ class WritableLog(ReadableLog):
                         position=position,
                     )
                 position += batch.size
-        with self._storage_guard("append"):
+        with self.storage_guard("append"):
             segment.append(
                 batches.parts,
                 batches.size_bytes,
@@ -130,7 +130,7 @@ class WritableLog(ReadableLog):
         )
         if batches.has_producers:
             for aborted in commit_to_producers(update, self.producers):
-                with self._storage_guard("append to the transaction index"):
+                with self.storage_guard("append to the transaction index"):
                     segment.transaction_index.append(aborted)
         self.producers.advance(end_offset)
         return self._info(
@@ -206,7 +206,7 @@ class WritableLog(ReadableLog):
         if old.base_offset == base_offset:
             assert_always(old.size_bytes == 0, "rolled-into-itself", directory=self.directory)
             return old
-        with self._storage_guard("roll"):
+        with self.storage_guard("roll"):
             old.make_inactive()
             self.producers.advance(base_offset)
             self._files.write_snapshot(self.producers.take_snapshot())

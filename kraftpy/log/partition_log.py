@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 class PartitionLog(WritableLog):
     """Made by `kraftpy.log.loading.load_log`, for new partitions and old ones alike."""
 
-    __slots__ = ("_turn", "last_flush_ms")
+    __slots__ = ("_turn", "last_flush_ms", "truncation_count")
 
     def __init__(
         self,
@@ -77,6 +77,8 @@ class PartitionLog(WritableLog):
         self._is_truncating = False
         self._turn = trio.Lock()
         self.last_flush_ms = environment.clock.wall_ms()
+        # Who works on segments in the background sees by this that they may have changed.
+        self.truncation_count = 0
 
     # Work in the background.
 
@@ -177,6 +179,7 @@ class PartitionLog(WritableLog):
     async def _truncation(self) -> AsyncIterator[None]:
         async with self._change("truncate"):
             self._is_truncating = True
+            self.truncation_count += 1
             try:
                 yield
             finally:
@@ -222,23 +225,39 @@ class PartitionLog(WritableLog):
     def create_cleaned_segment(self, base_offset: int) -> Segment:
         """An empty `.cleaned` segment that the cleaner fills and `replace_segments` takes in."""
         self._check_usable()
-        with self._storage_guard("create a cleaned segment"):
+        with self.storage_guard("create a cleaned segment"):
             return self._files.create_cleaned(base_offset, self.config)
 
-    async def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> bool:
+    async def discard_segments(self, segments: Sequence[Segment]) -> None:
+        """Remove `.cleaned` segments that won't replace anything."""
+        with trio.CancelScope(shield=True):
+            for segment in segments:
+                segment.close_untouched()
+                for file in segment.files:
+                    with suppress(FileNotFoundError):
+                        await self._environment.disk.unlink(file.path)
+
+    async def replace_segments(
+        self, new: Sequence[Segment], old: Sequence[Segment], *, truncation_count: int
+    ) -> bool:
         """Put finished `.cleaned` segments, made inactive, into the place of `old` ones.
 
-        False, with nothing done, if one of the old ones has gone meanwhile: to a truncation or to
-        retention. The caller then discards the new ones.
+        `truncation_count` is what it was when the caller began to read the old ones. False, with
+        nothing done, if the log was truncated since, or if retention has taken one of them. The
+        caller then discards the new ones.
         """
         async with self._change("replace segments"):
-            if not all(segment in self._segments for segment in old):
+            if truncation_count != self.truncation_count or not all(
+                segment in self._segments for segment in old
+            ):
                 return False
             assert_always(
                 self._segments.last not in old, "active-segment-replaced", log=self.directory
             )
             await self._files.announce_swap(new)
             self._segments.replace(list(new), list(old))
+            # If it lies in one of them, as an end that is not moved yet, its place is another now.
+            self._watermarks.forget_place()
             for segment in old:
                 await self._files.retire(
                     segment,

@@ -38,13 +38,15 @@ _log = logging.getLogger(__name__)
 _CHUNK_BYTES: Final = 1024 * 1024
 
 
-async def read_batches(segment: Segment, pace: Pace) -> AsyncGenerator[AnyBatch, None]:
+async def read_batches(
+    segment: Segment, pace: Pace, *, chunk_bytes: int = _CHUNK_BYTES
+) -> AsyncGenerator[AnyBatch, None]:
     """The batches of a segment with their bytes, up to the first that is cut short or corrupt.
 
     Checks CRC and that offsets grow. Raises CorruptRecord with the reason for ending early.
     """
     position = 0
-    wanted = _CHUNK_BYTES
+    wanted = chunk_bytes
     last_offset = segment.base_offset - 1
     while position < segment.size_bytes:
         data = await segment.log_file.read(min(wanted, segment.size_bytes - position), position)
@@ -64,7 +66,7 @@ async def read_batches(segment: Segment, pace: Pace) -> AsyncGenerator[AnyBatch,
             await pace.rest(batch.size)
         if consumed:
             position += consumed
-            wanted = _CHUNK_BYTES
+            wanted = chunk_bytes
             continue
         if len(data) < HEADER_SIZE:
             raise CorruptRecord(f"{len(data)} bytes at position {position} are no batch")

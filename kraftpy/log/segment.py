@@ -282,7 +282,10 @@ class Segment:
             return None
         metadata = OffsetMetadata(start_offset, self.base_offset, first.position)
         limit = max(max_bytes, first.size) if min_one_batch else max_bytes
-        end = self.size_bytes if max_position is None else max_position
+        end = self.size_bytes
+        if max_position is not None:
+            # One that was noted before the cleaner replaced this segment may lie behind its end.
+            end = min(end, max_position)
         length = max(0, min(end - first.position, limit))
         if not length:
             return ReadInfo(metadata, None)

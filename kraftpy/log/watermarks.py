@@ -66,6 +66,10 @@ class Watermarks:
             return old
         return None
 
+    def forget_place(self) -> None:
+        """The high watermark's, which is looked up when it is needed: segments were replaced."""
+        self.high_watermark = OffsetMetadata(self.high_watermark.offset)
+
     def raise_log_start(self, offset: int) -> bool:
         """Whether that is a change; OffsetOutOfRangeError above the high watermark."""
         if offset > self.high_watermark.offset:
