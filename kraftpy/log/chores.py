@@ -1,9 +1,10 @@
-"""What the logs of a node have done in the background: flushing, saving, unlinking.
+"""What the logs of a data directory have done in the background: flushing, saving, unlinking.
 
 A log that has work says so from synchronous code (`work_pending`); a task of its own then does it,
-one task for a log at a time, so that a slow disk holds up its own logs only. Files and directories
-that have left their log are unlinked by one task, each when its time has come: readers under way
-have finished by then.
+one task for a log at a time, and a few logs at a time, since each of them needs file handles. Files
+and directories that have left their log are unlinked by one task, each when its time has come:
+readers under way have finished by then. Each directory has its own chores, so that a slow disk
+holds up nobody else's.
 
 All of it happens in the nursery that `run` is in. Before and after, work is only collected: files
 that nobody unlinks are found, and unlinked, by the next start.
@@ -24,6 +25,7 @@ from kraftpy.world import Clock
 __all__ = ["Chores"]
 
 _FOREVER: Final = 2.0**40
+_CONCURRENT_LOGS: Final = 8
 
 
 @dataclass(order=True, slots=True)
@@ -36,9 +38,18 @@ class _Errand:
 
 
 class Chores:
-    """Lives as long as its manager; works while `run` does."""
+    """Lives as long as its directory; works while `run` does."""
 
-    __slots__ = ("_changed", "_clock", "_errands", "_number", "_nursery", "_waiting", "_working")
+    __slots__ = (
+        "_changed",
+        "_clock",
+        "_errands",
+        "_number",
+        "_nursery",
+        "_places",
+        "_waiting",
+        "_working",
+    )
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -47,6 +58,7 @@ class Chores:
         # tells whether more work came meanwhile.
         self._waiting: dict[ReadableLog, None] = {}
         self._working: dict[ReadableLog, bool] = {}
+        self._places = trio.Semaphore(_CONCURRENT_LOGS)
         self._errands: list[_Errand] = []
         self._number = 0
         self._changed = trio.Event()
@@ -76,8 +88,9 @@ class Chores:
     async def _work(self, log: ReadableLog) -> None:
         try:
             while True:
-                self._working[log] = False
-                await log.do_pending_work()
+                async with self._places:
+                    self._working[log] = False
+                    await log.do_pending_work()
                 if not self._working[log]:
                     return
         finally:

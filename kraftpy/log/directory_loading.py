@@ -45,6 +45,7 @@ class DirectoryLoader:
         "_high_watermarks",
         "_log_starts",
         "_names",
+        "_recovered_bytes",
         "_recovery_points",
         "_reported",
         "_started",
@@ -64,6 +65,7 @@ class DirectoryLoader:
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._total = 0
+        self._recovered_bytes = 0
         self._started = self._reported = world.clock.monotonic()
         self.topic_ids: dict[TopicPartition, Uuid] = {}
 
@@ -98,20 +100,27 @@ class DirectoryLoader:
         directory = self._directory
         while self._names and directory.is_online:
             name, parsed = self._names.pop()
+            self._report()
             try:
                 await self._load_one(f"{directory.path}/{name}", parsed)
-            except OSError as error:
+            except (OSError, StorageError) as error:
                 directory.fail(f"{name} can't be loaded: {error}")
-            except StorageError as error:
-                directory.fail(f"{name} can't be loaded: {error}")
-            self._report()
 
     def _report(self) -> None:
         now = self._world.clock.monotonic()
         if now - self._reported >= _PROGRESS_SECONDS:
             self._reported = now
-            done = self._total - len(self._names)
-            _log.info("loading %d of %d directory=%s", done, self._total, self._directory.path)
+            _log.info(
+                "loading: %d of %d logs begun, %d MB recovered directory=%s",
+                self._total - len(self._names),
+                self._total,
+                self._recovered_bytes // 1_000_000,
+                self._directory.path,
+            )
+
+    def _recovered(self, size_bytes: int) -> None:
+        self._recovered_bytes += size_bytes
+        self._report()
 
     async def _load_one(self, path: str, parsed: PartitionDirectory) -> None:
         directory = self._directory
@@ -130,6 +139,7 @@ class DirectoryLoader:
             # Checkpoints speak of current logs only.
             recovery_point=0 if parsed.is_future else self._recovery_points.get(topic_partition, 0),
             log_start_offset=0 if parsed.is_future else self._log_starts.get(topic_partition, 0),
+            progress=self._recovered,
         )
         if not directory.is_online:
             log.go_offline(str(directory.failure))

@@ -76,6 +76,11 @@ class HandlePool:
         for pooled in [pooled for pooled in self._open if pooled.path in paths]:
             pooled.close()
 
+    def close(self) -> None:
+        """Close every file: nobody will use them any more."""
+        for pooled in list(self._open):
+            pooled.close()
+
     def trim(self) -> None:
         """Return to the limit after awaited calls had exceeded it. For PooledFile only."""
         self._evict(self._limit)

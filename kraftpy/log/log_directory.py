@@ -126,7 +126,6 @@ class LogDirectory:
 
     __slots__ = (
         "_checkpoints",
-        "_chores",
         "_events",
         "_lock",
         "_path",
@@ -134,6 +133,7 @@ class LogDirectory:
         "_removing",
         "_world",
         "arriving",
+        "chores",
         "directory_id",
         "environment",
         "failure",
@@ -150,13 +150,12 @@ class LogDirectory:
         settings: LogManagerSettings,
         *,
         pool: HandlePool,
-        chores: Chores,
         events: DirectoryEvents,
     ) -> None:
         self._world = world
         self._path = path
         self._pool = pool
-        self._chores = chores
+        self.chores = Chores(world.clock)
         self._events = events
         self._lock: FileLock | None = None
         self._checkpoints = {
@@ -210,7 +209,7 @@ class LogDirectory:
         Raises DirectoryInUseError, WrongDirectoryError, MalformedFileError or OSError.
         """
         disk = self._world.disk
-        await disk.make_directory(self._path)
+        await self._make_path()
         try:
             self._lock = disk.lock(f"{self._path}/{LOCK_FILE}")
         except BlockingIOError as error:
@@ -227,6 +226,24 @@ class LogDirectory:
         if self.was_clean:
             await disk.unlink(f"{self._path}/{CLEAN_SHUTDOWN_MARKER}")
             await disk.sync_directory(self._path)
+
+    async def _make_path(self) -> None:
+        """Make the directory, with its parents, so that it survives a loss of power."""
+        parents = []
+        path = self._path
+        while not await self._exists(path):
+            path = path.rpartition("/")[0] or "/"
+            parents.append(path)
+        await self._world.disk.make_directory(self._path)
+        for parent in reversed(parents):
+            await self._world.disk.sync_directory(parent)
+
+    async def _exists(self, path: str) -> bool:
+        try:
+            await self._world.disk.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     async def _identify(self, cluster_id: str, node_id: int) -> Uuid:
         """The directory's id, if it is this node's; one without identity becomes it."""
@@ -359,7 +376,7 @@ class LogDirectory:
     # LogOwner.
 
     def work_pending(self, log: ReadableLog) -> None:
-        self._chores.work_pending(log)
+        self.chores.work_pending(log)
 
     def storage_failed(self, log: ReadableLog, error: OSError) -> None:
         self.fail(f"{log.directory}: {error}")
@@ -368,7 +385,7 @@ class LogDirectory:
         async def unlink() -> None:
             await self._unlink(paths)
 
-        self._chores.later(delay_ms, unlink)
+        self.chores.later(delay_ms, unlink)
 
     async def _unlink(self, paths: Sequence[str]) -> None:
         if not self.is_online:
@@ -421,7 +438,7 @@ class LogDirectory:
         remove: Callable[[], Awaitable[None]],
     ) -> None:
         self._removing.append((topic_partition, topic_id))
-        self._chores.later(delay_ms, remove)
+        self.chores.later(delay_ms, remove)
 
     async def _remove(
         self, path: str, topic_partition: TopicPartition, topic_id: Uuid | None
@@ -451,4 +468,5 @@ class LogDirectory:
             "partitions": len(self.logs),
             "futures": len(self.futures),
             "removing": len(self._removing),
+            **self.chores.inspect(),
         }

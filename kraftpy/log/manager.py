@@ -57,7 +57,9 @@ class LogManager(MovablePartitions):
         try:
             await self._load()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._chores.run, name="log-chores")
+                for directory in self._directories:
+                    name = f"log-chores[{directory.path}]"
+                    nursery.start_soon(directory.chores.run, name=name)
                 self._start_rounds(nursery)
                 yield self
                 nursery.cancel_scope.cancel()
@@ -65,6 +67,8 @@ class LogManager(MovablePartitions):
         finally:
             for directory in self._directories:
                 directory.release()
+            # Those of a log whose loading was interrupted too.
+            self._pool.close()
 
     def _start_rounds(self, nursery: trio.Nursery) -> None:
         settings = self._settings

@@ -21,7 +21,6 @@ from kraftpy.log.checkpoints import (
     TopicPartition,
     format_partition_metadata,
 )
-from kraftpy.log.chores import Chores
 from kraftpy.log.errors import InconsistentTopicIdError, StorageError, UnknownDirectoryError
 from kraftpy.log.handles import HandlePool
 from kraftpy.log.loading import load_log
@@ -52,7 +51,6 @@ class Partitions:
     """Which log is where, and the changes of that."""
 
     __slots__ = (
-        "_chores",
         "_config_of",
         "_directories",
         "_events",
@@ -77,9 +75,8 @@ class Partitions:
         self._config_of = config_of
         self._events = events or NoEvents()
         self._pool = HandlePool(world.disk, settings.open_files_max)
-        self._chores = Chores(world.clock)
         self._directories = [
-            LogDirectory(world, path, settings, pool=self._pool, chores=self._chores, events=self)
+            LogDirectory(world, path, settings, pool=self._pool, events=self)
             for path in settings.directories
         ]
         self._topic_ids: dict[TopicPartition, Uuid] = {}
@@ -131,7 +128,6 @@ class Partitions:
         return {
             "directories": [directory.describe() for directory in self._directories],
             "open_files": self._pool.open_count,
-            **self._chores.inspect(),
         }
 
     # DirectoryEvents, from the directories to whoever runs the logs.
