@@ -10,7 +10,7 @@ Two buffers, because small and large frames want opposite things:
 - A larger frame gets a buffer of its own, into which the rest of it is received directly; it is
   never assembled from chunks. The owner must agree first (`large_frame_bytes`, `begin_large`),
   because that is where memory is accounted for. The buffer grows with the bytes that arrive, and
-  a peer that announces 100 MB and sends nothing has cost us 1 MB at most.
+  a peer that announces 100 MB and sends nothing has cost us 1 MB.
 
 Read-ahead buffers come from a BufferPool shared by all readers of a server. A reader holds one only
 between receiving and having nothing left in it; before its owner waits it calls `rest`, which gives
@@ -34,8 +34,9 @@ READ_AHEAD_BYTES = 64 * 1024
 # A remainder of up to this is copied when its reader rests. Above, the copy would cost more than
 # it saves, and the peer has paid for the memory with bytes.
 _REMAINDER_BYTES = 4 * 1024
-# The first allocation for a large frame; most of those that real clients send are whole with it.
-_LARGE_FIRST_BYTES = 1024 * 1024
+# A large frame's buffer grows by this much at a time; most of those that real clients send are
+# whole with the first. More at once would keep the loop: the new bytes are zeros to be written.
+_LARGE_STEP_BYTES = 1024 * 1024
 # Less room than this at the end of the buffer is not worth a system call: move to the front.
 _ROOM_BYTES = 16 * 1024
 
@@ -140,7 +141,7 @@ class FrameReader:
         size = self.large_frame_bytes
         assert_always(size > 0, "framing.no-large-frame")
         filled = self._end - self._start - 4
-        self._large = bytearray(min(size, _LARGE_FIRST_BYTES))
+        self._large = bytearray(min(size, _LARGE_STEP_BYTES))
         self._large[:filled] = self._view[self._start + 4 : self._end]
         self._large_size = size
         self._large_filled = filled
@@ -235,8 +236,7 @@ class FrameReader:
         self._end = count
 
     def _grow_large(self, large: bytearray) -> None:
-        """Double the buffer, for a peer that has sent half of that.
-
-        The C library moves blocks of this size by remapping pages, so no bytes are copied.
+        """Make room for the next step. What is there is seldom copied: a bytearray that grows
+        reserves more than it shows, and the system moves large blocks by remapping pages.
         """
-        large.extend(bytes(min(len(large), self._large_size - len(large))))
+        large.extend(bytes(min(_LARGE_STEP_BYTES, self._large_size - len(large))))
