@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 
 # The pause after an accept that failed for a reason that may last.
 _ACCEPT_PAUSE_SECONDS = 0.1
+# No listener's backlog is shorter. Connections wait there while the loop does other things, and
+# whom the system drops from a full one comes back after a second. Kafka's default, 50, is for a
+# thread that does nothing but accept.
+_LEAST_BACKLOG = 1024
 # No timed wait is shorter. One too short for the clock to move would spin.
 _SHORTEST_WAIT_SECONDS = 0.001
 
@@ -89,7 +93,7 @@ class NetworkServer:
                 socket = await self._network.listen(
                     settings.host,
                     settings.port,
-                    backlog=settings.backlog,
+                    backlog=max(settings.backlog, _LEAST_BACKLOG),
                     options=settings.socket_options,
                 )
                 is_dedicated = _is_dedicated(settings, listeners)

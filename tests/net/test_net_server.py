@@ -116,6 +116,20 @@ async def test_nothing_is_served_before_it_is_enabled(surrounding: Surrounding) 
         assert await (await running.connect()).ask(b"word") == b"word"
 
 
+async def test_a_herd_of_clients_finds_room_while_the_loop_is_busy(
+    surrounding: Surrounding,
+) -> None:
+    """Kafka's default backlog of 50 is for a thread that does nothing but accept; whom the system
+    drops beyond it comes back after a second, and again after three.
+    """
+    async with bound(surrounding, listeners=[replace(PLAINTEXT, backlog=50)]) as running:
+        with trio.fail_after(10):
+            clients = [await running.connect() for _ in range(100)]
+        await running.server.enable({"PLAINTEXT": WordService()})
+        for client in clients:
+            assert await client.ask(b"word") == b"word"
+
+
 @pytest.mark.parametrize("order", [(CLIENTS, BROKERS, CONTROLLER), (BROKERS, CONTROLLER, CLIENTS)])
 async def test_controllers_are_served_first_then_brokers(
     surrounding: Surrounding, order: Sequence[ListenerSettings]
