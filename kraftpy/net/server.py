@@ -35,7 +35,7 @@ __all__ = ["NetworkServer"]
 
 logger = logging.getLogger(__name__)
 
-# The pause after an accept that failed for a reason that may last.
+# The pause after an accept that failed. Mostly descriptors have run out, and others must close.
 _ACCEPT_PAUSE_SECONDS = 0.1
 # No listener's backlog is shorter. Connections wait there while the loop does other things, and
 # whom the system drops from a full one comes back after a second. Kafka's default, 50, is for a
@@ -200,15 +200,22 @@ class NetworkServer:
         )
         logger.info("listener=%s address=%s:%d is served", listener.name, *listener.address)
         task_status.started()
+        is_failing = False
         while not self._is_stopping:
             try:
                 stream = await listener.accept()
             except trio.ClosedResourceError:
                 return
             except OSError as error:
-                logger.error("listener=%s accept failed: %s", listener.name, error)
+                # Once for as long as it lasts: it may last, at ten attempts a second.
+                if not is_failing:
+                    logger.error("listener=%s can't accept for now: %s", listener.name, error)
+                is_failing = True
                 await self._clock.sleep(_ACCEPT_PAUSE_SECONDS)
                 continue
+            if is_failing:
+                logger.info("listener=%s accepts again", listener.name)
+            is_failing = False
             try:
                 await self._admit(listener, stream, blocked)
             except TooManyConnections as refusal:

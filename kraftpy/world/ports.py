@@ -167,7 +167,11 @@ class Listener(Protocol):
         """Host and the port really bound, when 0 was asked for."""
         ...
 
-    async def accept(self) -> Stream: ...
+    async def accept(self) -> Stream:
+        """The next connection. OSError when the system can't give it now, as when descriptors
+        have run out: it stays in the backlog, and the caller tries again after a pause.
+        """
+        ...
 
     def close(self) -> None:
         """Free the port; a task in `accept` gets trio.ClosedResourceError. Idempotent."""

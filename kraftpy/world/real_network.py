@@ -31,7 +31,6 @@ __all__ = ["RealListener", "RealNetwork", "RealStream"]
 _SENDFILE_BYTES = 256 * 1024
 # POSIX allows the kernel to refuse longer lists of parts.
 _PARTS_IN_ONE_CALL = 1024
-_OUT_OF_DESCRIPTORS_PAUSE_SECONDS = 0.1
 
 _HAS_SENDFILE = hasattr(os, "sendfile")
 _MORE = getattr(socket, "MSG_MORE", 0)
@@ -50,7 +49,6 @@ _PATH_ERRORS = frozenset(
         errno.ENOTCONN,
     }
 )
-_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 # Linux reports errors that befell a connection in the backlog through accept.
 _LOST_IN_BACKLOG = _PATH_ERRORS | {
     errno.ECONNABORTED,
@@ -187,10 +185,6 @@ class RealListener:
             except BlockingIOError:
                 continue
             except OSError as error:
-                if error.errno in _OUT_OF_DESCRIPTORS:
-                    # The connection stays in the backlog; others must close before it can enter.
-                    await trio.sleep(_OUT_OF_DESCRIPTORS_PAUSE_SECONDS)
-                    continue
                 if error.errno in _LOST_IN_BACKLOG:
                     continue
                 _raise_translated(error)
