@@ -40,7 +40,7 @@ from kraftpy.world import InternalInvariant, assert_always
 if TYPE_CHECKING:
     from kraftpy.world import Buffer
 
-__all__ = ["BatchBuilder", "build_batch", "empty_copy", "recompress"]
+__all__ = ["BatchBuilder", "build_batch", "empty_copy", "recompress", "with_records"]
 
 _ONE_BYTE_MAX = 63
 
@@ -218,6 +218,31 @@ def recompress(
         records_count=batch.records_count,
     )
     return RecordBatch(buffer)
+
+
+def with_records(
+    batch: RecordBatch, data: Buffer, *, records_count: int, max_timestamp_ms: int
+) -> bytearray:
+    """`batch` with some of its records only: `data` has them as they were, see spans.py.
+
+    All else stays, so that offsets and times still count from where they did.
+    """
+    buffer = bytearray(HEADER_SIZE)
+    buffer += compress(batch.codec, data) if batch.is_compressed else data
+    _seal(
+        buffer,
+        base_offset=batch.base_offset,
+        leader_epoch=batch.leader_epoch,
+        attributes=batch.attributes,
+        last_offset_delta=batch.last_offset_delta,
+        base_timestamp_ms=batch.base_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        records_count=records_count,
+    )
+    return buffer
 
 
 def empty_copy(batch: RecordBatch) -> bytearray:

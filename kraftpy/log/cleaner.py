@@ -1,0 +1,289 @@
+"""The cleaner: a task that compacts the logs of a node, the dirtiest first.
+
+How far a log was cleaned is kept in `cleaner-offset-checkpoint`, one file for each data directory,
+written after every cleaning. Without an entry, or with one that can't be right, a log is dirty from
+its start on; that costs another pass over it and nothing else. The reverse would be harm: what lies
+below the checkpoint is taken for clean, and a tombstone among it would go without having removed
+anything. So an entry is lowered before its log is truncated, and forgotten with its log.
+
+Whoever truncates, deletes or moves a log pauses its cleaning for that time (`paused`). A cleaning
+under way is cancelled, and what it has written is removed, before the body begins.
+
+Data that can't be read, whoever wrote it, makes a log uncleanable: that is said once, and the log
+is left alone until it is truncated or the node starts again. A full disk is no such thing; the
+cleaner tries again later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+
+import trio
+
+from kraftpy.log.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    AtomicFile,
+    TopicPartition,
+    format_offsets,
+    parse_offsets,
+    read_text,
+)
+from kraftpy.log.cleaner_schedule import LogToClean, choose_dirtiest, survey, valid_checkpoint
+from kraftpy.log.cleaner_settings import CleanerSettings
+from kraftpy.log.cleaning import Cleaning, CleaningAbortedError, CleaningReport
+from kraftpy.log.errors import CorruptIndexError, MalformedFileError, StorageError
+from kraftpy.log.pacing import Pace
+from kraftpy.log.partition_log import PartitionLog
+from kraftpy.log.throttle import Throttle
+from kraftpy.records.errors import RecordDataError
+from kraftpy.world import Clock, Disk
+
+__all__ = ["Cleaner"]
+
+_log = logging.getLogger(__name__)
+
+
+class _Checkpoint:
+    """The offsets up to which the logs of one data directory are clean, in memory and on disk."""
+
+    __slots__ = ("_file", "offsets")
+
+    def __init__(self, file: AtomicFile, offsets: dict[TopicPartition, int]) -> None:
+        self._file = file
+        self.offsets = offsets
+
+    async def save(self) -> None:
+        # An offset that is on its way to the disk must not be overtaken by an older one.
+        with trio.CancelScope(shield=True):
+            await self._file.replace(format_offsets(self.offsets))
+
+
+class _Current:
+    """The cleaning under way."""
+
+    __slots__ = ("ended", "scope", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.scope = trio.CancelScope()
+        self.ended = trio.Event()
+
+
+class Cleaner:
+    """`open_directory` for each data directory, then `run`."""
+
+    __slots__ = (
+        "_checkpoints",
+        "_clock",
+        "_current",
+        "_disk",
+        "_logs",
+        "_paused",
+        "_settings",
+        "_throttle",
+        "_uncleanable",
+        "last_report",
+        "max_dirty_ratio",
+        "max_overdue_ms",
+        "uncleanable",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        settings: CleanerSettings,
+        *,
+        logs: Callable[[], Iterable[PartitionLog]],
+    ) -> None:
+        """`logs` gives those that can be used, compacted or not."""
+        self._disk = disk
+        self._clock = clock
+        self._settings = settings
+        self._logs = logs
+        self._throttle = Throttle(clock, settings.max_bytes_per_second)
+        self._checkpoints: dict[str, _Checkpoint] = {}
+        # How many ask for a pause.
+        self._paused: dict[TopicPartition, int] = {}
+        self._current: _Current | None = None
+        # Why a log can't be cleaned.
+        self._uncleanable: dict[TopicPartition, str] = {}
+        self.uncleanable: Mapping[TopicPartition, str] = MappingProxyType(self._uncleanable)
+        # Of the last search and the last cleaning, for metrics.
+        self.max_dirty_ratio = 0.0
+        self.max_overdue_ms = 0
+        self.last_report: CleaningReport | None = None
+
+    @property
+    def settings(self) -> CleanerSettings:
+        return self._settings
+
+    def configure(self, settings: CleanerSettings) -> None:
+        """New settings; the speed limit holds at once, the others from the next cleaning on."""
+        self._settings = settings
+        self._throttle.bytes_per_second = settings.max_bytes_per_second
+
+    # Directories and checkpoints.
+
+    async def open_directory(self, path: str) -> None:
+        """Read the checkpoint of a data directory. Raises OSError."""
+        file = f"{path}/{CLEANER_OFFSET_CHECKPOINT}"
+        offsets: dict[TopicPartition, int] = {}
+        try:
+            text = await read_text(self._disk, file)
+            if text is not None:
+                offsets = parse_offsets(text, file)
+        except MalformedFileError as error:
+            _log.warning("%s; the logs of this directory are cleaned from their start", error)
+        self._checkpoints[path] = _Checkpoint(AtomicFile(self._disk, file), offsets)
+
+    def close_directory(self, path: str) -> None:
+        """It is offline. Its logs are not given any more."""
+        self._checkpoints.pop(path, None)
+
+    def clean_until(self, log: PartitionLog) -> int | None:
+        """The log's checkpoint; None if it was never cleaned."""
+        return self._checkpoint_of(log).offsets.get(log.topic_partition)
+
+    async def lower_checkpoint(self, log: PartitionLog, offset: int) -> None:
+        """Before a truncation to `offset`: what follows it will be dirty, on disk too."""
+        self._uncleanable.pop(log.topic_partition, None)
+        if (self.clean_until(log) or 0) > offset:
+            await self._set_checkpoint(log, offset)
+
+    async def forget(self, log: PartitionLog) -> None:
+        """Before a log is deleted: another of its name begins with nothing."""
+        self._uncleanable.pop(log.topic_partition, None)
+        if self.clean_until(log) is not None:
+            await self._set_checkpoint(log, None)
+
+    async def moved(self, log: PartitionLog, old_directory: str) -> None:
+        """`log` has come from another data directory and taken the place of the one there.
+
+        It holds the same records, so it is clean up to the same offset.
+        """
+        old = self._checkpoints.get(old_directory)
+        offset = None if old is None else old.offsets.pop(log.topic_partition, None)
+        await self._set_checkpoint(log, offset)
+        if old is not None and offset is not None:
+            await old.save()
+
+    async def _set_checkpoint(self, log: PartitionLog, offset: int | None) -> None:
+        checkpoint = self._checkpoint_of(log)
+        if offset is None:
+            checkpoint.offsets.pop(log.topic_partition, None)
+        else:
+            checkpoint.offsets[log.topic_partition] = offset
+        with log.storage_guard("write the cleaner's checkpoint"):
+            await checkpoint.save()
+
+    def _checkpoint_of(self, log: PartitionLog) -> _Checkpoint:
+        checkpoint = self._checkpoints.get(log.directory.rpartition("/")[0])
+        if checkpoint is None:
+            raise StorageError(f"{log}: its directory is offline")
+        return checkpoint
+
+    # Pausing.
+
+    @asynccontextmanager
+    async def paused(self, topic_partition: TopicPartition) -> AsyncIterator[None]:
+        """Nobody cleans the partition's log within the body."""
+        self._paused[topic_partition] = self._paused.get(topic_partition, 0) + 1
+        try:
+            current = self._current
+            if current is not None and current.topic_partition == topic_partition:
+                current.scope.cancel()
+                await current.ended.wait()
+            yield
+        finally:
+            self._paused[topic_partition] -= 1
+            if not self._paused[topic_partition]:
+                del self._paused[topic_partition]
+
+    # Cleaning.
+
+    async def run(self) -> None:
+        """Clean until cancelled."""
+        while True:
+            if not self._settings.is_enabled or not await self.clean_dirtiest():
+                await self._clock.sleep(self._settings.backoff_ms / 1000)
+
+    async def clean_dirtiest(self) -> bool:
+        """Clean one log, if one is dirty enough; whether that was so, and went well."""
+        target = await self._choose()
+        if target is None:
+            return False
+        log = target.log
+        self._current = current = _Current(log.topic_partition)
+        try:
+            with current.scope:
+                await self._clean(target)
+                return True
+            _log.info("the cleaning of %s was interrupted", log)
+        except CleaningAbortedError as error:
+            _log.info("%s", error)
+        except (RecordDataError, CorruptIndexError) as error:
+            self._uncleanable[log.topic_partition] = str(error)
+            _log.error("%s can't be cleaned and is left as it is: %s", log, error)
+        except StorageError as error:
+            # Its directory is offline by now, or full, and then a later cleaning may succeed.
+            _log.warning("%s", error)
+        finally:
+            self._current = None
+            current.ended.set()
+        return False
+
+    async def _clean(self, target: LogToClean) -> None:
+        log = target.log
+        cleaning = Cleaning(target, self._settings, clock=self._clock, throttle=self._throttle)
+        report = await cleaning.run()
+        await self._set_checkpoint(log, report.end_offset)
+        self.last_report = report
+        _log.info(
+            "cleaned %s offsets=%d..%d keys=%d bytes=%d->%d read_bytes=%d map_bytes=%d ms=%d",
+            log.directory,
+            report.first_dirty_offset,
+            report.end_offset,
+            report.key_count,
+            report.old_bytes,
+            report.new_bytes,
+            report.read_bytes,
+            report.map_bytes,
+            report.elapsed_ms,
+        )
+        if report.keyless_count:
+            _log.warning("%s: dropped %d records without key", log, report.keyless_count)
+
+    async def _choose(self) -> LogToClean | None:
+        now_ms = self._clock.wall_ms()
+        pace = Pace(self._clock)
+        found = []
+        for log in list(self._logs()):
+            if not log.config.is_compacted or log.topic_partition in self._uncleanable:
+                continue
+            try:
+                found.append(await self._survey(log, now_ms))
+                await pace.rest(0)
+            except StorageError as error:
+                _log.warning("%s", error)
+            except RecordDataError as error:
+                self._uncleanable[log.topic_partition] = str(error)
+                _log.error("%s can't be cleaned and is left as it is: %s", log, error)
+        self.max_dirty_ratio = max((target.dirty_ratio for target in found), default=0.0)
+        self.max_overdue_ms = max((target.overdue_ms for target in found), default=0)
+        # Not before all were looked at, which takes time.
+        return choose_dirtiest(
+            target for target in found if target.log.topic_partition not in self._paused
+        )
+
+    async def _survey(self, log: PartitionLog, now_ms: int) -> LogToClean:
+        checkpoint = self.clean_until(log)
+        first_dirty_offset = valid_checkpoint(log, checkpoint)
+        if checkpoint is not None and checkpoint != first_dirty_offset:
+            # At once, before the log grows beyond an offset that is not its own.
+            await self._set_checkpoint(log, first_dirty_offset)
+        with log.storage_guard("look for dirty segments"):
+            return await survey(log, first_dirty_offset, disk=self._disk, now_ms=now_ms)

@@ -1,0 +1,40 @@
+"""What the cleaner is told by a node's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraftpy.config import NodeConfig
+
+__all__ = ["CleanerSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerSettings:
+    """Kafka's broker keys `log.cleaner.*`, as far as they are not a topic's.
+
+    There is one cleaner, whatever `log.cleaner.threads` says, and so the whole of
+    `log.cleaner.dedupe.buffer.size` is its own.
+    """
+
+    is_enabled: bool = True
+    map_bytes: int = 134_217_728
+    """The most memory for the offset map; it takes no more than the log at hand needs."""
+    map_load_factor: float = 0.9
+    buffer_bytes: int = 524_288
+    """How much is read at a time."""
+    max_bytes_per_second: float = float("inf")
+    """Of reading and writing together."""
+    backoff_ms: int = 15_000
+    """The pause when no log is dirty enough."""
+
+    @classmethod
+    def from_node(cls, node: NodeConfig) -> CleanerSettings:
+        return cls(
+            is_enabled=node.get_bool("log.cleaner.enable"),
+            map_bytes=node.get_int("log.cleaner.dedupe.buffer.size"),
+            map_load_factor=node.get_float("log.cleaner.io.buffer.load.factor"),
+            buffer_bytes=node.get_int("log.cleaner.io.buffer.size"),
+            max_bytes_per_second=node.get_float("log.cleaner.io.max.bytes.per.second"),
+            backoff_ms=node.get_int("log.cleaner.backoff.ms"),
+        )
