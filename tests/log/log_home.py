@@ -94,6 +94,10 @@ class Home:
 
 
 def open_handles(disk: MemoryDisk) -> list[str]:
+    """The paths of open files; `(unlinked)` for those that only a handle keeps on the disk."""
+    paths = {inode.number: path for path, inode in disk.image.files()}
     return [
-        path for path, inode in disk.image.files() if isinstance(inode, FileInode) and inode.handles
+        paths.get(inode.number, "(unlinked)")
+        for inode in disk.image.inodes.values()
+        if isinstance(inode, FileInode) and inode.handles
     ]

@@ -130,6 +130,28 @@ async def test_what_was_cut_off_meanwhile_does_not_move(
         assert [entry.epoch for entry in holder.log.epochs.entries] == [0, 1, 2, 7]
 
 
+async def test_a_longer_copy_of_what_was_cut_off_is_not_taken_for_the_log(
+    home: Home, autojump_clock: MockClock
+) -> None:
+    """A future log with all of the current one has won; offsets alone don't tell that."""
+    async with home.manager().running() as manager:
+        holder = Holder(await filled(manager, home, 80))
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(manager.move, T, home.b, holder.swap)
+                while (future := manager.future(T)) is None or future.log_end_offset < 40:
+                    await trio.lowlevel.checkpoint()
+                scope.cancel()
+        await manager.truncate(holder.log, 25)
+        holder.log.append_as_leader(batch(b"other"), 9)
+    async with home.manager().running() as manager:
+        log, future = manager.get(T), manager.future(T)
+        assert log is not None
+        assert future is not None
+        assert future.log_end_offset >= 40
+        assert values_in(log) == {n: b"%d" % n for n in range(25)} | {25: b"other"}
+
+
 async def test_a_log_that_begins_behind_the_copy(home: Home, autojump_clock: MockClock) -> None:
     """Retention has overtaken the copy: it begins anew."""
     async with home.manager().running() as manager:
