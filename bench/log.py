@@ -36,10 +36,14 @@ GOALS = {1_000_000: 0.70, 10_000: 0.25}
 class Owner:
     """Nothing is flushed: neither is what is written plainly."""
 
+    def __init__(self, pool: HandlePool) -> None:
+        self._pool = pool
+
     def work_pending(self, log: ReadableLog) -> None:
         pass
 
     def unlink_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        self._pool.close_paths(paths)
         for path in paths:
             os.unlink(path)
 
@@ -49,12 +53,13 @@ class Owner:
 
 async def new_log(directory: Path) -> PartitionLog:
     world = real_world()
+    pool = HandlePool(world.disk, limit=100)
     environment = LogEnvironment(
         disk=world.disk,
-        pool=HandlePool(world.disk, limit=100),
+        pool=pool,
         clock=world.clock,
         jitter=Random(1),
-        owner=Owner(),
+        owner=Owner(pool),
     )
     config = LogConfig(max_message_bytes=2**30, file_delete_delay_ms=0)
     return await load_log(environment, str(directory), ("t", 0), config, is_clean=False)

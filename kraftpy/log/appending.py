@@ -95,7 +95,7 @@ def judge_as_leader(
     batches = BatchSet()
     position = 0
     offset = first_offset
-    while (found := batch_at(records, position)) is not None:
+    while position < len(records) and (found := batch_at(records, position)) is not None:
         if not isinstance(found, RecordBatch):
             raise InvalidRecord(f"a batch of magic {found.magic}; only magic 2 is written")
         position += found.size

@@ -73,6 +73,10 @@ class LeaderEpochCache:
         self._changed = False
         return tuple(self._entries)
 
+    def not_saved(self) -> None:
+        """What `take_changes` gave did not get into the checkpoint."""
+        self._changed = True
+
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that a batch of `epoch` begins at `start_offset`; whether that was new.
 

@@ -11,6 +11,9 @@ No mmap: a page that is not in memory would stop the whole loop unseen. Instead
 - The active index keeps its warm tail in memory: the last 8192 bytes' worth of entries and the one
   before, which is where followers and consumers that keep up look. Such a lookup reads no file. The
   index is known to be active by the room behind its last entry.
+- Appended entries are written some dozens at a time, which saves every append of a batch a system
+  call. Syncing the file or changing its length writes them first; in a crash they are lost with
+  the index, which is rebuilt.
 - Anything colder is a binary search over pages: each read brings a page, and both of its ends
   narrow the search. A closed index keeps nothing in memory between lookups.
 
@@ -50,6 +53,7 @@ WARM_BYTES: Final = 8192
 NO_TIMESTAMP: Final = -1
 
 _PAGE_BYTES = 4096
+_UNWRITTEN_BYTES = 512
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 
 _Entry = TypeVar("_Entry", bound=tuple[int, int])
@@ -87,6 +91,7 @@ class SegmentIndex(ABC, Generic[_Entry]):
 
     __slots__ = (
         "_base_offset",
+        "_capacity",
         "_entries",
         "_file",
         "_last",
@@ -94,6 +99,7 @@ class SegmentIndex(ABC, Generic[_Entry]):
         "_max_bytes",
         "_tail",
         "_tail_first",
+        "_unwritten",
     )
 
     def __init__(self, file: File, base_offset: int, max_bytes: int) -> None:
@@ -103,11 +109,15 @@ class SegmentIndex(ABC, Generic[_Entry]):
         self._max_bytes = max_bytes
         # Below zero until the file was asked.
         self._length = -1
+        # Entries that the file has room for, but for reserved slots.
+        self._capacity = -1
         self._entries = -1
         self._last: _Entry | None = None
         # The warm entries, from slot `_tail_first` on, while the index is active.
         self._tail: bytearray | None = None
         self._tail_first = 0
+        # The last entries, as far as the file lacks them.
+        self._unwritten = bytearray()
 
     def create(self) -> None:
         """Make the file empty and preallocated, whatever it was."""
@@ -130,8 +140,12 @@ class SegmentIndex(ABC, Generic[_Entry]):
     def length_bytes(self) -> int:
         """Of the file, with the room that is preallocated."""
         if self._length < 0:
-            self._length = self._file.size()
+            self._note_length(self._file.size())
         return self._length
+
+    def _note_length(self, length: int) -> None:
+        self._length = length
+        self._capacity = length // self._ENTRY.size - self._RESERVED_SLOTS
 
     @property
     def entry_count(self) -> int:
@@ -150,7 +164,9 @@ class SegmentIndex(ABC, Generic[_Entry]):
 
     @property
     def is_full(self) -> bool:
-        return self.entry_count >= self.max_entries - self._RESERVED_SLOTS
+        if self._entries < 0:
+            self._entries = self.entry_count
+        return self._entries >= self._capacity
 
     @property
     def last_entry(self) -> _Entry:
@@ -220,6 +236,7 @@ class SegmentIndex(ABC, Generic[_Entry]):
         self.resize(self.size_bytes)
 
     async def sync(self) -> None:
+        self._write_out()
         await self._file.sync()
 
     def close(self) -> None:
@@ -257,11 +274,17 @@ class SegmentIndex(ABC, Generic[_Entry]):
 
     def _append(self, key: int, value: int, entry: _Entry) -> None:
         packed = self._ENTRY.pack(key, value)
-        position = self.size_bytes
-        # First: if it fails, nothing has changed but bytes behind the entries, which don't count.
-        self._file.pwrite([packed], position)
-        self._length = max(self._length, position + len(packed))
+        unwritten = self._unwritten
+        unwritten += packed
         self._entries += 1
+        if len(unwritten) >= _UNWRITTEN_BYTES:
+            try:
+                self._write_out()
+            except OSError:
+                # As if it had not been appended; those before it are tried again.
+                del unwritten[-len(packed) :]
+                self._entries -= 1
+                raise
         self._last = entry
         tail = self._tail
         if tail is not None:
@@ -272,6 +295,14 @@ class SegmentIndex(ABC, Generic[_Entry]):
                 del tail[: surplus_entries * len(packed)]
                 self._tail_first += surplus_entries
 
+    def _write_out(self) -> None:
+        unwritten = self._unwritten
+        if unwritten:
+            end = self.size_bytes
+            self._file.pwrite([unwritten], end - len(unwritten))
+            self._note_length(max(self._length, end))
+            unwritten.clear()
+
     def _relative(self, offset: int) -> int:
         if not self.can_append(offset):
             raise IndexOffsetOverflowError(
@@ -280,12 +311,15 @@ class SegmentIndex(ABC, Generic[_Entry]):
         return offset - self._base_offset
 
     def _set_length(self, length: int) -> None:
+        self._write_out()
         self._file.truncate(length)
-        self._length = length
+        self._note_length(length)
         if length == self._entries * self._ENTRY.size:
             self._tail = None
 
     def _set_entries(self, count: int) -> None:
+        surplus_bytes = (self._entries - count) * self._ENTRY.size
+        del self._unwritten[max(0, len(self._unwritten) - surplus_bytes) :]
         self._entries = count
         self._last = None
         self._tail = None
@@ -336,10 +370,16 @@ class SegmentIndex(ABC, Generic[_Entry]):
         return data, first_hot
 
     def _read(self, slot: int, count: int) -> bytes:
-        length = count * self._ENTRY.size
-        data = self._file.pread(length, slot * self._ENTRY.size)
-        if len(data) != length:
+        """From the file, and from memory what it lacks."""
+        start, length = slot * self._ENTRY.size, count * self._ENTRY.size
+        written = self.size_bytes - len(self._unwritten)
+        in_file = max(0, min(length, written - start))
+        data = self._file.pread(in_file, start) if in_file else b""
+        if len(data) != in_file:
             raise CorruptIndexError(f"{self._file.path}: it ends before slot {slot + count} does")
+        if in_file < length:
+            first = start + in_file - written
+            data += self._unwritten[first : first + length - in_file]
         return data
 
 

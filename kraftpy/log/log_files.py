@@ -67,8 +67,13 @@ class LogFiles:
     async def save_epochs(self, epochs: LeaderEpochCache) -> None:
         """Bring the checkpoint up to date."""
         entries = epochs.take_changes()
-        if entries is not None:
+        if entries is None:
+            return
+        try:
             await self._epoch_file.replace(format_epochs(entries))
+        except OSError:
+            epochs.not_saved()
+            raise
 
     async def sync(self, segments: Iterable[Segment]) -> None:
         """Make these segments, the snapshots and all names durable."""

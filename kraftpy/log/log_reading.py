@@ -314,7 +314,7 @@ class ReadableLog(ABC):
             return self._located(offset)
 
     def _located(self, offset: int) -> OffsetMetadata:
-        return replace(self._locate(offset), offset=offset)
+        return self._locate(offset)._replace(offset=offset)
 
     def update_high_watermark(self, offset: int) -> int:
         """A follower's, from its leader: clamped to the log. What it became."""
@@ -351,10 +351,13 @@ class ReadableLog(ABC):
         except OSError as error:
             raise self._failed(what, error) from error
 
-    def _failed(self, what: str, error: OSError) -> StorageError:
-        """The error to raise; the owner is told unless the disk is merely full."""
+    def _failed(self, what: str, error: OSError, *, is_fatal: bool = False) -> StorageError:
+        """The error to raise; the owner is told unless the disk is merely full.
+
+        `is_fatal`: something was left half done, so that a full disk is no excuse.
+        """
         failure = StorageError(f"{self._files.directory}: can't {what}: {error}")
-        if error.errno not in _FULL_DISK and self._refusal is None:
+        if (is_fatal or error.errno not in _FULL_DISK) and self._refusal is None:
             self._refusal = LogClosedError(f"{self._files.directory} is offline: {error}")
             self._environment.owner.storage_failed(self, error)
         return failure

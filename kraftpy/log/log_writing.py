@@ -8,7 +8,6 @@ for.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from kraftpy.log.appending import (
     BatchSet,
@@ -20,14 +19,14 @@ from kraftpy.log.appending import (
 )
 from kraftpy.log.errors import RecordBatchTooLargeError
 from kraftpy.log.log_reading import ReadableLog
-from kraftpy.log.offsets import UNKNOWN, AppendInfo, OffsetMetadata
+from kraftpy.log.offsets import AppendInfo, OffsetMetadata
 from kraftpy.log.producer_entries import BatchMetadata
 from kraftpy.log.producers import TRANSACTION_VERSION_UNKNOWN, ProducerUpdate
 from kraftpy.log.segment import RELATIVE_OFFSET_MAX, Segment
 from kraftpy.log.verifications import NO_GUARD, VerificationGuard
 from kraftpy.records.batch import RecordBatch, TimestampType
 from kraftpy.records.validation import AppendOrigin
-from kraftpy.world import Buffer, assert_always
+from kraftpy.world import Buffer, InternalInvariant, assert_always
 
 __all__ = ["WritableLog"]
 
@@ -68,12 +67,14 @@ class WritableLog(ReadableLog):
             origin=origin,
             now_ms=now_ms,
         )
-        update = self.producers.prepare(
-            origin, guard=guard, transaction_version=transaction_version
-        )
+        update = None
+        if batches.has_producers:
+            update = self.producers.prepare(
+                origin, guard=guard, transaction_version=transaction_version
+            )
         info = self._append(batches, update, now_ms=now_ms, is_client=origin is AppendOrigin.CLIENT)
         if self.config.timestamp_type is TimestampType.LOG_APPEND_TIME and not info.is_duplicate:
-            return replace(info, log_append_time_ms=now_ms)
+            return info._replace(log_append_time_ms=now_ms)
         return info
 
     def append_as_follower(self, records: Buffer, leader_epoch: int) -> AppendInfo:
@@ -85,38 +86,31 @@ class WritableLog(ReadableLog):
         batches = judge_as_follower(
             records, log_end_offset=self._watermarks.log_end.offset, leader_epoch=leader_epoch
         )
-        update = self.producers.prepare(AppendOrigin.REPLICATION)
+        update = None
+        if batches.has_producers:
+            update = self.producers.prepare(AppendOrigin.REPLICATION)
         now_ms = self._environment.clock.wall_ms()
         return self._append(batches, update, now_ms=now_ms, is_client=False)
 
     def _append(
-        self, batches: BatchSet, update: ProducerUpdate, *, now_ms: int, is_client: bool
+        self, batches: BatchSet, update: ProducerUpdate | None, *, now_ms: int, is_client: bool
     ) -> AppendInfo:
         """Steps 5 to 12 of the append; the order matters, see there."""
         if not batches.batches:
-            return self._info(batches, first_offset=UNKNOWN, last_offset=UNKNOWN)
+            return self._info(batches)
         self._assign_epochs(batches)
         if batches.size_bytes > self.config.segment_bytes:
             raise RecordBatchTooLargeError(
                 f"{batches.size_bytes} bytes at once, of {self.config.segment_bytes} in a segment"
             )
         segment = self._segment_for(batches, now_ms)
-        if batches.has_producers:
-            if is_client:
-                duplicate = find_duplicate(batches, self.producers)
-                if duplicate is not None:
-                    return self._duplicate_info(batches, duplicate)
-            position = segment.size_bytes
-            for batch in batches.batches:
-                if isinstance(batch, RecordBatch) and batch.producer_id >= 0:
-                    add_to_producers(
-                        batch,
-                        update,
-                        segment_base_offset=segment.base_offset,
-                        position=position,
-                    )
-                position += batch.size
-        with self.storage_guard("append"):
+        if update is not None:
+            duplicate = find_duplicate(batches, self.producers) if is_client else None
+            if duplicate is not None:
+                return self._duplicate_info(batches, duplicate)
+            self._check_producers(batches, update, segment)
+        # Not by the guard, which costs as much as all the rest of this method.
+        try:
             segment.append(
                 batches.parts,
                 batches.size_bytes,
@@ -124,18 +118,37 @@ class WritableLog(ReadableLog):
                 largest_timestamp_ms=batches.max_timestamp_ms,
                 offset_of_max_timestamp=batches.offset_of_max_timestamp,
             )
+        except OSError as error:
+            raise self._failed("append", error) from error
         end_offset = batches.last_offset + 1
         self._watermarks.set_log_end(
             OffsetMetadata(end_offset, segment.base_offset, segment.size_bytes)
         )
-        if batches.has_producers:
-            for aborted in commit_to_producers(update, self.producers):
-                with self.storage_guard("append to the transaction index"):
-                    segment.transaction_index.append(aborted)
+        if update is not None:
+            self._commit_producers(update, segment)
         self.producers.advance(end_offset)
-        return self._info(
-            batches, first_offset=batches.first_offset, last_offset=batches.last_offset
-        )
+        info = self._info(batches)
+        if info.must_flush:
+            self._want_flush(end_offset)
+        return info
+
+    def _check_producers(self, batches: BatchSet, update: ProducerUpdate, segment: Segment) -> None:
+        position = segment.size_bytes
+        for batch in batches.batches:
+            if isinstance(batch, RecordBatch) and batch.producer_id >= 0:
+                add_to_producers(
+                    batch, update, segment_base_offset=segment.base_offset, position=position
+                )
+            position += batch.size
+
+    def _commit_producers(self, update: ProducerUpdate, segment: Segment) -> None:
+        for aborted in commit_to_producers(update, self.producers):
+            try:
+                segment.transaction_index.append(aborted)
+            except OSError as error:
+                # The marker is in the log: without its entry here, readers would take what was
+                # aborted for committed. Recovery makes it anew.
+                raise self._failed("index a transaction", error, is_fatal=True) from error
 
     def _assign_epochs(self, batches: BatchSet) -> None:
         epochs = self.epochs
@@ -167,30 +180,27 @@ class WritableLog(ReadableLog):
             expected = batches.last_offset - RELATIVE_OFFSET_MAX
         return self.roll(expected)
 
-    def _info(self, batches: BatchSet, *, first_offset: int, last_offset: int) -> AppendInfo:
+    def _info(self, batches: BatchSet) -> AppendInfo:
         marks = self._watermarks
-        must_flush = marks.log_end.offset - marks.recovery_point >= self.config.flush_messages
-        if must_flush and first_offset >= 0:
-            self._want_flush(marks.log_end.offset)
         return AppendInfo(
-            first_offset=first_offset,
-            last_offset=last_offset,
+            first_offset=batches.first_offset,
+            last_offset=batches.last_offset,
             max_timestamp_ms=batches.max_timestamp_ms,
             offset_of_max_timestamp=batches.offset_of_max_timestamp,
             log_start_offset=marks.log_start_offset,
             batch_count=len(batches.batches),
             valid_bytes=batches.size_bytes,
-            must_flush=must_flush,
+            must_flush=marks.log_end.offset - marks.recovery_point >= self.config.flush_messages,
         )
 
     def _duplicate_info(self, batches: BatchSet, duplicate: BatchMetadata) -> AppendInfo:
-        return AppendInfo(
+        """The same answer as to the batch that is repeated, with the same wait for a flush."""
+        info = self._info(batches)
+        return info._replace(
             first_offset=duplicate.first_offset,
             last_offset=duplicate.last_offset,
             log_append_time_ms=duplicate.timestamp_ms,
-            log_start_offset=self._watermarks.log_start_offset,
-            batch_count=len(batches.batches),
-            valid_bytes=batches.size_bytes,
+            must_flush=info.must_flush and duplicate.last_offset >= self.recovery_point,
             is_duplicate=True,
         )
 
@@ -237,5 +247,7 @@ class WritableLog(ReadableLog):
         self._environment.owner.work_pending(self)
 
     def _check_appendable(self) -> None:
-        self._check_usable()
-        assert_always(not self._is_truncating, "append-while-truncating", log=self.directory)
+        if self._refusal is not None:
+            raise self._refusal
+        if self._is_truncating:
+            raise InternalInvariant(f"append-while-truncating log={self.directory}")

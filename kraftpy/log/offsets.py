@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from kraftpy.log.transactions import AbortedTransaction
 from kraftpy.records.batch import NO_TIMESTAMP
@@ -38,8 +39,7 @@ class Isolation(IntEnum):
     """Followers: everything."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetMetadata:
+class OffsetMetadata(NamedTuple):
     """An offset, and where it lies if that is known."""
 
     offset: int
@@ -88,8 +88,7 @@ class OffsetSnapshot:
     last_stable: OffsetMetadata
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendInfo:
+class AppendInfo(NamedTuple):
     """What an append did.
 
     A duplicate changed nothing and has the offsets and time of the batch that it repeats. An empty
@@ -98,12 +97,12 @@ class AppendInfo:
 
     first_offset: int
     last_offset: int
-    max_timestamp_ms: int = NO_TIMESTAMP
-    offset_of_max_timestamp: int = UNKNOWN
-    log_append_time_ms: int = NO_TIMESTAMP
+    max_timestamp_ms: int
+    offset_of_max_timestamp: int
     log_start_offset: int
     batch_count: int
     valid_bytes: int
+    log_append_time_ms: int = NO_TIMESTAMP
     is_duplicate: bool = False
     must_flush: bool = False
     """`flush.messages` is reached: nobody may be told of this append before `flush` returned."""

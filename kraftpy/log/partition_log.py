@@ -88,7 +88,7 @@ class PartitionLog(WritableLog):
             await self.flush(self._flush_wanted)
             if self.epochs.changed and self._refusal is None:
                 async with self._change("save leader epochs"):
-                    await self._files.save_epochs(self.epochs)
+                    await self._save_epochs()
 
     async def flush(self, offset: int | None = None) -> None:
         """Make everything below `offset`, the log end by default, durable.
@@ -105,11 +105,18 @@ class PartitionLog(WritableLog):
             start = self.recovery_point
             if target <= start:
                 return
-            await self._files.save_epochs(self.epochs)
+            await self._save_epochs()
             await self._files.sync(self._segments.overlapping(start, target))
             marks = self._watermarks
             marks.recovery_point = max(marks.recovery_point, target)
             self.last_flush_ms = self._environment.clock.wall_ms()
+
+    async def _save_epochs(self) -> None:
+        """The checkpoint is replaced or left as it was, so that a full disk can be forgiven."""
+        try:
+            await self._files.save_epochs(self.epochs)
+        except OSError as error:
+            raise self._failed("save leader epochs", error) from error
 
     @asynccontextmanager
     async def _change(self, what: str) -> AsyncIterator[None]:
@@ -120,7 +127,8 @@ class PartitionLog(WritableLog):
                 try:
                     yield
                 except OSError as error:
-                    raise self._failed(what, error) from error
+                    # A sync that failed, for whatever reason, has lost what it should have kept.
+                    raise self._failed(what, error, is_fatal=True) from error
 
     # Truncation.
 

@@ -122,13 +122,15 @@ async def test_a_read_only_index(place: Place) -> None:
     index = offset_index(place)
     for number in range(10):
         index.append(number * 2, number)
+    await index.sync()
     before = place.get("a")
     reader = OffsetIndex(place.pool.file(place.path("a")), 0, 8000)
     assert reader.entry_count == 1000
     reader.truncate_to_entries(10)
     assert reader.lookup(7) == (6, 3)
+    reader.append(100, 100)
     with pytest.raises(OSError):  # noqa: PT011 (which errno is the system's business)
-        reader.append(100, 100)
+        await reader.sync()
     reader.close_untouched()
     assert place.get("a") == before
 
@@ -259,6 +261,7 @@ async def test_sample_offset_index(place: Place) -> None:
     entries = [(6, 156), (14, 459), (22, 656), (26, 838), (31, 1050)]
     for relative, position in entries:
         index.append(251 + relative, position)
+    await index.sync()
     assert place.get("a")[:40] == b"".join(struct.pack(">ii", *entry) for entry in entries)
     assert index.lookup(251 + 23) == OffsetPosition(251 + 22, 656)
     assert index.lookup(251 + 31) == OffsetPosition(251 + 31, 1050)
@@ -269,18 +272,41 @@ async def test_a_failed_append_changes_nothing() -> None:
     await disk.make_directory("/data")
     place = Place(disk, "/data", HandlePool(disk, limit=5))
     offsets, times = offset_index(place), time_index(place)
-    offsets.append(1, 1)
-    times.maybe_append(1, 1)
     fault = disk.inject(WriteError(error=errno.EIO))
+    # Entries are written many at a time; the one that finds out is not appended.
     with pytest.raises(OSError, match="Input/output"):
-        offsets.append(2, 2)
+        [offsets.append(number, number) for number in range(1, 100)]
     with pytest.raises(OSError, match="Input/output"):
-        times.maybe_append(2, 2)
+        [times.maybe_append(number, number) for number in range(1, 100)]
+    offset_count, time_count = offsets.entry_count, times.entry_count
+    assert 1 < time_count < offset_count < 99
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output"):
+            offsets.append(500, 500)
+        with pytest.raises(OSError, match="Input/output"):
+            times.maybe_append(500, 500)
+        assert (offsets.entry_count, offsets.lookup(900)) == (offset_count, (offset_count,) * 2)
+        assert (times.entry_count, times.lookup(900)) == (time_count, (time_count,) * 2)
     disk.heal(fault)
-    assert (offsets.entry_count, offsets.lookup(9)) == (1, (1, 1))
-    assert (times.entry_count, times.lookup(9)) == (1, (1, 1))
-    offsets.append(2, 3)
-    assert offsets.lookup(9) == (2, 3)
+    offsets.append(500, 600)
+    offsets.close()
+    expected = [*((number, number) for number in range(1, offset_count + 1)), (500, 600)]
+    assert list(struct.iter_unpack(">ii", place.get("a"))) == expected
+
+
+async def test_entries_that_are_not_written_yet(place: Place) -> None:
+    """They are found, truncated and trimmed like the others."""
+    index = offset_index(place)
+    for number in range(150):
+        index.append(number * 2, number)
+    for count in (149, 130, 100, 64, 63, 10, 0):
+        index.truncate_to_entries(count)
+        assert [index.entry(slot) for slot in range(count)] == [(n * 2, n) for n in range(count)]
+        index.append(count * 2, count)
+        assert index.lookup(10**6) == (count * 2, count)
+        index.trim_to_valid_size()
+        assert len(place.get("a")) == (count + 1) * 8
+        index.resize()
 
 
 # Truncating.
@@ -443,6 +469,7 @@ async def test_a_warm_lookup_stays_in_the_tail(place: Place, kind: str) -> None:
     else:
         for number in range(count):
             index.maybe_append(number * 3, number)
+    await index.sync()
     first_hot = count - 1 - warm
     assert index.slot_range(first_hot * 3) == (first_hot, first_hot)
     assert disk.tally.reads == [(first_hot * entry_bytes, (warm + 1) * entry_bytes)]
