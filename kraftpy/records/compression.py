@@ -43,6 +43,9 @@ class Codec(IntEnum):
 
 _GZIP_WINDOW_BITS = 31  # 15 bits of window; 16 more ask zlib for the gzip container.
 _GZIP_MIN_SIZE = 18
+# The library copies what lies behind a member, so many small ones would cost the square of their
+# number. Producers write one.
+_GZIP_MAX_MEMBERS = 16
 _LITTLE_UINT32 = Struct("<I")
 
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
@@ -128,7 +131,9 @@ def _inflate_gzip(data: memoryview, max_bytes: int, magic: int) -> bytes:
     parts: list[bytes] = []
     total = 0
     rest: Buffer = data
-    while rest:  # Like Java's reader: any number of gzip members, one after the other.
+    while rest:  # Like Java's reader: several gzip members, one after the other.
+        if len(parts) == _GZIP_MAX_MEMBERS:
+            raise InvalidRecord(f"more than {_GZIP_MAX_MEMBERS} gzip members")
         inflater = zlib.decompressobj(_GZIP_WINDOW_BITS)
         part = inflater.decompress(rest, _room(Codec.GZIP, data, max_bytes - total))
         total += len(part)

@@ -69,6 +69,14 @@ def test_gzip_members_and_zstd_frames_may_follow_one_another() -> None:
             decompress(codec, twice, max_bytes=7)
 
 
+def test_many_gzip_members_are_refused() -> None:
+    """Reading them costs the square of their number: 50,000 in 1 MB kept the loop for a second."""
+    member = compress(Codec.GZIP, b"x")
+    assert decompress(Codec.GZIP, member * 16, max_bytes=100) == b"x" * 16
+    with pytest.raises(InvalidRecord, match="more than 16 gzip members"):
+        decompress(Codec.GZIP, member * 17, max_bytes=100)
+
+
 def test_snappy_without_framing() -> None:
     import cramjam
 
