@@ -31,12 +31,16 @@ A plain tuple: making a named one costs as much as reading a third of a record.
 def record_spans(batch: RecordBatch, data: bytes) -> Iterator[RecordSpan]:
     """The spans of the records in `data`, which is `batch`'s record data, inflated.
 
-    The iterator raises InvalidRecord.
+    Raises InvalidRecord, also from the iterator.
     """
-    base_offset = batch.base_offset
-    if not 0 <= base_offset <= MAX_INT64 - MAX_INT32 - 1:
-        raise InvalidRecord(f"base offset {base_offset}")
+    if not 0 <= batch.base_offset <= MAX_INT64 - MAX_INT32 - 1:
+        raise InvalidRecord(f"base offset {batch.base_offset}")
+    return _spans(batch, data)
+
+
+def _spans(batch: RecordBatch, data: bytes) -> Iterator[RecordSpan]:
     count = batch.records_count
+    base_offset = batch.base_offset
     base_timestamp_ms = batch.base_timestamp_ms
     log_append_time_ms = None
     if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -53,8 +57,7 @@ def record_spans(batch: RecordBatch, data: bytes) -> Iterator[RecordSpan]:
                 position += 2  # With the record's attributes: nothing is defined in them.
             else:
                 length, position = read_varint(data, position)
-                end = position + length
-                position += 1
+                end, position = position + length, position + 1
             number = data[position]
             if number < 0x80:
                 position += 1
