@@ -41,6 +41,8 @@ class WheelMachine(RuleBasedStateMachine):
         self.entries: list[TimerEntry] = []
         # Deadlines by the number of their entry.
         self.pending: dict[int, int] = {}
+        # What was due when it was added comes in the order of adding.
+        self.was_due: dict[int, bool] = {}
 
     @rule(delay_ms=delays)
     def add(self, delay_ms: int) -> None:
@@ -55,6 +57,7 @@ class WheelMachine(RuleBasedStateMachine):
     def set(self, number: int, delay_ms: int) -> None:
         self.wheel.add(self.entries[number], self.now_ms + delay_ms, self.now_ms)
         self.pending[number] = self.now_ms + delay_ms
+        self.was_due[number] = delay_ms <= 0
 
     @precondition(lambda self: self.entries)
     @rule(data=st.data())
@@ -95,24 +98,20 @@ class WheelMachine(RuleBasedStateMachine):
                 if self.wheel.cancel(self.entries[number]):
                     del self.pending[number]
             if data.draw(st.booleans()):
-                # In the future: what is already due may be due in either order.
                 self.entries.append(TimerEntry())
                 self.set(len(self.entries) - 1, data.draw(st.integers(1, 10_000)))
         self.expect_due(taken)
 
     def expect_due(self, taken: list[TimerEntry]) -> None:
         due = {number: ms for number, ms in self.pending.items() if ms <= self.now_ms}
-        assert sorted(self.entries.index(entry) for entry in taken) == sorted(due)
-        in_buckets = [entry.deadline_ms for entry in taken if entry.deadline_ms > self.floor_ms]
-        assert in_buckets == sorted(in_buckets)
+        numbers = [self.entries.index(entry) for entry in taken]
+        assert sorted(numbers) == sorted(due)
+        in_order = [due[number] for number in numbers if not self.was_due[number]]
+        assert in_order == sorted(in_order)
         for number in due:
             del self.pending[number]
         next_ms = self.wheel.next_deadline_ms()
         assert next_ms is None or next_ms > self.now_ms
-        self.floor_ms = self.now_ms
-
-    # Timers that were due when they were added come in the order of adding.
-    floor_ms = 10**30
 
     @invariant()
     def agree(self) -> None:
