@@ -28,7 +28,7 @@ def check_rules(config: NodeConfig, refuse: Refuse, warn: Warn) -> None:
     _check_identity(config, refuse, warn)
     _check_quorum(config, refuse)
     _check_listeners(config, refuse, warn)
-    _check_connections(config, refuse)
+    _check_connections(config, refuse, warn)
     _check_log(config, refuse)
     _check_replication(config, refuse)
     _check_groups(config, refuse)
@@ -156,7 +156,7 @@ def _check_broker_listeners(config: NodeConfig, refuse: Refuse) -> None:
             refuse("advertised.listeners", f"names {name}, which is not in listeners")
 
 
-def _check_connections(config: NodeConfig, refuse: Refuse) -> None:
+def _check_connections(config: NodeConfig, refuse: Refuse, warn: Warn) -> None:
     queued_max_bytes = config.get_int("queued.max.request.bytes")
     if 0 < queued_max_bytes < config.get_int("socket.request.max.bytes"):
         refuse(
@@ -171,6 +171,11 @@ def _check_connections(config: NodeConfig, refuse: Refuse) -> None:
             r"\s*\d{1,9}\s*", count
         ):
             refuse(key, f"can't read {item!r}; write host:count,host:count")
+        elif not re.search(r":|^[\d.]+$", host.strip()):
+            warn(
+                f"{key}: names are not looked up, so {item.strip()} has no effect;"
+                " write its address"
+            )
     if config["max.connections.per.ip"] == 0 and not config[key]:
         refuse("max.connections.per.ip", f"can be 0 only with exceptions in {key}")
     idle_ms = config.get_int("connections.max.idle.ms")

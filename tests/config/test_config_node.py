@@ -265,6 +265,16 @@ def test_a_listener_has_its_own_values_or_the_nodes() -> None:
 def test_connection_limits_of_single_hosts() -> None:
     config = node(GOOD_NODE | {"max.connections.per.ip.overrides": "127.0.0.1:5, ::1:7"})
     assert config.max_connections_per_ip_overrides == {"127.0.0.1": 5, "::1": 7}
+    assert config.warnings == ()
+
+
+def test_a_host_by_name_has_no_limit_of_its_own_and_that_is_said() -> None:
+    """Kafka looks names up; peers are known by address here."""
+    config = node(GOOD_NODE | {"max.connections.per.ip.overrides": "10.0.0.1:5,db.local:7"})
+    assert config.warnings == (
+        "max.connections.per.ip.overrides: names are not looked up, so db.local:7 has no effect;"
+        " write its address",
+    )
 
 
 @pytest.mark.parametrize("broker_count", [1, 2, 3, 5])
