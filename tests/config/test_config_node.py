@@ -271,10 +271,9 @@ def test_connection_limits_of_single_hosts() -> None:
 def test_a_host_by_name_has_no_limit_of_its_own_and_that_is_said() -> None:
     """Kafka looks names up; peers are known by address here."""
     config = node(GOOD_NODE | {"max.connections.per.ip.overrides": "10.0.0.1:5,db.local:7"})
-    assert config.warnings == (
-        "max.connections.per.ip.overrides: names are not looked up, so db.local:7 has no effect;"
-        " write its address",
-    )
+    (warning,) = config.warnings
+    assert warning.startswith("max.connections.per.ip.overrides: names are not looked up")
+    assert "db.local:7" in warning
 
 
 @pytest.mark.parametrize("broker_count", [1, 2, 3, 5])
