@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 
 # Answers that wait for the end of a turn are sent earlier when they are this many bytes together.
 _CORKED_MAX_BYTES = 256 * 1024
+# How often a read-ahead buffer is filled with what nobody will serve, before closing: 8 MB, more
+# than a system holds for a connection. A peer that sends on meanwhile doesn't keep us.
+_DISCARDED_READS = 128
 # The shortest wait for the end of a throttle. One too short for the clock to move would spin.
 _THROTTLE_WAIT_SECONDS = 0.0005
 
@@ -184,7 +187,24 @@ class Connection:
         """Serve nothing more; close when the answers in flight have left."""
         self._line.is_ending = True
         if self._line.outstanding_count == 0:
-            self.close()
+            self.close_in_order()
+
+    def close_in_order(self) -> None:
+        """Close so that what has left arrives.
+
+        A system that closes over unread bytes resets the connection, and drops what the peer has
+        not taken yet. So they are read first, and thrown away.
+        """
+        buffers = self._surroundings.buffers
+        scratch = buffers.borrow()
+        try:
+            for _ in range(_DISCARDED_READS):
+                if not self._stream.receive_into(memoryview(scratch)):
+                    break
+        except (*GONE, OSError) as error:
+            logger.debug("connection=%s is gone: %s", self.connection_id, error)
+        buffers.give_back(scratch)
+        self.close()
 
     def close(self) -> None:
         """Close at once. What has not left is dropped. Idempotent."""

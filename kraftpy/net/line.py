@@ -63,7 +63,13 @@ class LineOwner(Protocol):
         """Something has changed that the reading task may wait for."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """At once: the connection is broken."""
+        ...
+
+    def close_in_order(self) -> None:
+        """Everything has left, and shall arrive."""
+        ...
 
 
 class AnswerLine:
@@ -225,7 +231,7 @@ class AnswerLine:
             answer.on_sent()
         is_disconnect = answer.kind is AnswerKind.DISCONNECT
         if is_disconnect or (self.is_ending and self.outstanding_count == 0):
-            self._owner.close()
+            self._owner.close_in_order()
         else:
             self._owner.wake()
 

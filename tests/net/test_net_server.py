@@ -450,6 +450,30 @@ async def test_stopping_lets_answers_in_flight_leave(surrounding: Surrounding) -
         await running.server.stop(60)
 
 
+async def test_an_answer_in_flight_arrives_though_more_requests_came_than_were_read(
+    surrounding: Surrounding,
+) -> None:
+    """NET-56: closing over unread bytes would have the system reset the connection, and drop what
+    the peer has not taken yet.
+    """
+    service = WordService()
+    async with serving(surrounding, service) as running:
+        client = await running.connect()
+        await client.send(b"hold")
+        await eventually(lambda: service.held)
+        # More than is read ahead, so that the rest stays with the system.
+        await client.send(*[b"never served" + bytes(1000)] * 100)
+        await settle()
+        large = bytes(1_000_000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(running.server.stop, 60)
+            await settle()
+            service.held.pop()[1].send((framed(large),))
+            await settle()
+            assert await client.rest() == framed(large)
+        assert service.served == [b"hold"]
+
+
 async def test_stopping_waits_no_longer_than_the_time_of_grace(surrounding: Surrounding) -> None:
     """NET-56: an answer that never comes, and a peer that never reads, end with it."""
     service = WordService()
