@@ -28,7 +28,7 @@ class Departure:
     __slots__ = ()
 
     def on_left(self) -> None:
-        raise NotImplementedError
+        """Called once, when the last byte was handed to the stream."""
 
 
 class Outbox:

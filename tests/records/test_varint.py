@@ -1,3 +1,5 @@
+"""Varints of records: ZigZag, seven bits a byte, and what is refused."""
+
 from __future__ import annotations
 
 import pytest
