@@ -58,7 +58,7 @@ rule 6: os.fork()
 CASES = [line.split(": ") for line in TOOLS.strip().splitlines()]
 MODULES = (
     *("_thread", "io", "mmap", "os", "pathlib", "random", "secrets"),
-    *("socket", "subprocess", "tempfile", "threading", "time", "uuid"),
+    *("socket", "subprocess", "threading", "time", "uuid"),
 )
 NAMES = {module: importlib.import_module(module) for module in MODULES}
 
