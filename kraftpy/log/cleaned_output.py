@@ -11,7 +11,6 @@ from kraftpy.log.transactions import AbortedTransaction
 from kraftpy.records.batch import NO_TIMESTAMP
 from kraftpy.records.errors import InvalidRecord
 from kraftpy.records.walker import AnyBatch
-from kraftpy.world import Buffer
 
 __all__ = ["CleanedOutput"]
 
@@ -28,12 +27,12 @@ class CleanedOutput:
 
     __slots__ = (
         "_aborted",
+        "_batches",
         "_first_offset",
         "_last_offset",
         "_log",
         "_max_timestamp_ms",
         "_offset_of_max_timestamp",
-        "_parts",
         "_size_bytes",
         "_unpaid_bytes",
         "segments",
@@ -49,7 +48,7 @@ class CleanedOutput:
     def _begin_write(self) -> None:
         # Those of the write that is being collected are above what was written before.
         self._first_offset = self._last_offset + 1
-        self._parts: list[Buffer] = []
+        self._batches: list[AnyBatch] = []
         self._size_bytes = 0
         self._max_timestamp_ms = NO_TIMESTAMP
         self._offset_of_max_timestamp = self._last_offset
@@ -65,7 +64,7 @@ class CleanedOutput:
         # Appends of about this size make an index like that of the segment as it was written.
         if self._size_bytes > self._log.config.index_interval_bytes:
             self._write()
-        self._parts.append(batch.data)
+        self._batches.append(batch)
         self._size_bytes += batch.size
         self._last_offset = last_offset
         if batch.max_timestamp_ms > self._max_timestamp_ms:
@@ -90,21 +89,24 @@ class CleanedOutput:
             segment = self._log.create_cleaned_segment(self._first_offset)
             self.segments.append(segment)
         segment.append(
-            self._parts,
+            [batch.data for batch in self._batches],
             self._size_bytes,
             largest_offset=self._last_offset,
             largest_timestamp_ms=self._max_timestamp_ms,
             offset_of_max_timestamp=self._offset_of_max_timestamp,
+            batches=self._batches,
         )
         for transaction in self._aborted:
             segment.transaction_index.append(transaction)
         self._unpaid_bytes += self._size_bytes
         self._begin_write()
 
-    def finish(self) -> None:
-        """Nothing will be added."""
+    async def finish(self) -> None:
+        """Nothing will be added. Synced here, where a full disk is no harm yet."""
         self._write()
         self.segments[-1].make_inactive()
+        for segment in self.segments:
+            await segment.sync()
 
     def take_written(self) -> int:
         """How many bytes were written since the last time."""

@@ -117,6 +117,7 @@ class WritableLog(ReadableLog):
                 largest_offset=batches.last_offset,
                 largest_timestamp_ms=batches.max_timestamp_ms,
                 offset_of_max_timestamp=batches.offset_of_max_timestamp,
+                batches=batches.batches,
             )
         except OSError as error:
             raise self._failed("append", error) from error

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Final
+from typing import Final, TypeAlias
 
 from kraftpy.log.batch_headers import BatchHeader, walk_headers
 from kraftpy.log.errors import SegmentOffsetOverflowError
@@ -36,6 +36,9 @@ __all__ = ["RELATIVE_OFFSET_MAX", "Segment"]
 _log = logging.getLogger(__name__)
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+
+# Last offset and position of a batch, and the largest time up to it.
+_IndexEntry: TypeAlias = tuple[int, int, TimestampOffset]
 
 
 class Segment:
@@ -152,9 +155,12 @@ class Segment:
         largest_offset: int,
         largest_timestamp_ms: int,
         offset_of_max_timestamp: int,
+        batches: Sequence[AnyBatch] = (),
     ) -> None:
-        """Write batches to the page cache; an index entry when enough bytes came before them.
+        """Write batches to the page cache; an index entry when enough bytes came before one.
 
+        `batches` are those of a set of several: each of them may get an entry, so that the index is
+        the one that recovery would build. Without, the set is taken for one. Raises
         SegmentOffsetOverflowError before anything is written; OSError with nothing changed.
         """
         if not size_bytes:
@@ -162,31 +168,61 @@ class Segment:
         self._check_range(largest_offset)
         position = self.size_bytes
         largest = self.largest
-        if largest_timestamp_ms > largest.timestamp_ms:
-            largest = TimestampOffset(largest_timestamp_ms, offset_of_max_timestamp)
-        is_entry_due = self._bytes_since_index_entry > self._index_interval_bytes
+        entries: list[_IndexEntry] = []
+        unindexed_bytes = self._bytes_since_index_entry
+        if len(batches) > 1:
+            entries, unindexed_bytes, largest = self._plan_entries(batches)
+        else:
+            if largest_timestamp_ms > largest.timestamp_ms:
+                largest = TimestampOffset(largest_timestamp_ms, offset_of_max_timestamp)
+            if unindexed_bytes > self._index_interval_bytes:
+                entries.append((largest_offset, position, largest))
+                unindexed_bytes = 0
+            unindexed_bytes += size_bytes
         try:
             self.log_file.pwrite(parts, position)
-            if is_entry_due:
-                self._add_index_entry(largest_offset, position, largest)
+            if entries:
+                self._add_index_entries(entries)
         except OSError:
             self.log_file.truncate(position)
             raise
         if position == 0:
             self._first_timestamp_ms = largest_timestamp_ms
-        if is_entry_due:
-            self._bytes_since_index_entry = 0
-        self._bytes_since_index_entry += size_bytes
+        self._bytes_since_index_entry = unindexed_bytes
         self._largest = largest
         self.size_bytes = position + size_bytes
 
-    def _add_index_entry(self, offset: int, position: int, largest: TimestampOffset) -> None:
-        count = self.offset_index.entry_count
-        self.offset_index.append(offset, position)
+    def _plan_entries(
+        self, batches: Sequence[AnyBatch]
+    ) -> tuple[list[_IndexEntry], int, TimestampOffset]:
+        """Of a set of several: its index entries, the bytes behind the last one, the largest."""
+        entries: list[_IndexEntry] = []
+        unindexed_bytes = self._bytes_since_index_entry
+        position, largest = self.size_bytes, self.largest
+        for batch in batches:
+            last_offset, timestamp_ms, size = batch.last_offset, batch.max_timestamp_ms, batch.size
+            if timestamp_ms > largest.timestamp_ms:
+                largest = TimestampOffset(timestamp_ms, last_offset)
+            if unindexed_bytes > self._index_interval_bytes:
+                entries.append((last_offset, position, largest))
+                unindexed_bytes = 0
+            unindexed_bytes += size
+            position += size
+        return entries, unindexed_bytes, largest
+
+    def _add_index_entries(self, entries: Sequence[_IndexEntry]) -> None:
+        """All or none; but an index that gets full on the way takes no more, and a roll follows."""
+        offsets, times = self.offset_index, self.time_index
+        offset_count, time_count = offsets.entry_count, times.entry_count
         try:
-            self.time_index.maybe_append(largest.timestamp_ms, largest.offset)
+            for offset, position, largest in entries:
+                if offsets.is_full or times.is_full:
+                    return
+                offsets.append(offset, position)
+                times.maybe_append(largest.timestamp_ms, largest.offset)
         except OSError:
-            self.offset_index.truncate_to_entries(count)
+            offsets.truncate_to_entries(offset_count)
+            times.truncate_to_entries(time_count)
             raise
 
     def _check_range(self, offset: int) -> None:
@@ -408,7 +444,7 @@ class Segment:
             and not self.offset_index.is_full
             and not self.time_index.is_full
         ):
-            self._add_index_entry(last_offset, position, largest)
+            self._add_index_entries([(last_offset, position, largest)])
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += size_bytes
 
@@ -454,8 +490,12 @@ class Segment:
         for kind in kinds:
             file = self._files[kind]
             new_path = f"{directory}/{file_name(self.base_offset, kind, suffix)}"
-            if kind is not FileKind.TRANSACTION_INDEX or self.transaction_index.exists:
+            if kind is FileKind.LOG:
                 await disk.rename(file.path, new_path)
+            else:
+                # There may be none: of transactions, or because a crash has taken it.
+                with suppress(FileNotFoundError):
+                    await disk.rename(file.path, new_path)
             file.moved(new_path)
 
     def moved(self, directory: str) -> None:
