@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
+from enum import IntEnum
 from math import isfinite
 from operator import attrgetter
 from typing import Final, TypeAlias
@@ -66,8 +67,8 @@ def _integer(bits: int, *, lowest: int | None = None) -> _Reader:
     high = (1 << (bits - 1)) - 1 if low < 0 or lowest is None else (1 << bits) - 1
 
     def read(value: object) -> object:
-        # Exactly int: a bool would compare and pack otherwise than the number it passes for.
-        if type(value) is int and low <= value <= high:
+        # Not isinstance: a bool passes for a number and is packed as something else.
+        if (type(value) is int or isinstance(value, IntEnum)) and low <= value <= high:
             return value
         raise ValueError(f"no integer from {low} to {high}")
 

@@ -224,6 +224,12 @@ class Draft(Generic[K, V]):
             return self._changes[key]
         return self._base.get(key)
 
+    def __getitem__(self, key: K) -> V:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
     def put(self, key: K, value: V) -> None:
         self._changes[key] = value
 

@@ -1,0 +1,139 @@
+"""What differs between two images: the language in which publishers are told of the news.
+
+Changes are computed from the images themselves, never gathered on the way from one to the other.
+So they are right by construction, and there is one way for all: for a few records replayed, for
+a snapshot loaded over older state, for a publisher that begins with nothing. Maps share what has
+not changed, which makes it cheap: a look at each chunk, and into those that differ.
+
+A thing whose new state equals its old one is no change, with one exception: a resource's settings
+count as changed when somebody has set them, even to what they were. Brokers reload key stores and
+the like on this sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+from kraftpy.metadata.image import (
+    ConfigResource,
+    EntityQuotas,
+    MetadataImage,
+    QuotaKey,
+    ScramUser,
+    TopicImage,
+)
+from kraftpy.metadata.records import (
+    AccessControlEntryRecord,
+    DelegationTokenRecord,
+    PartitionRecord,
+    PendingDeletionRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UserScramCredentialRecord,
+)
+from kraftpy.metadata.sorted_map import Change, K, SortedMap
+from kraftpy.protocol.ids import Uuid
+
+__all__ = ["ImageChanges", "PartitionChange", "TopicChange"]
+
+V = TypeVar("V")
+
+
+class PartitionChange(NamedTuple):
+    """A partition of a topic as it was and as it is; None where it did not or does not exist."""
+
+    topic: TopicImage
+    partition_id: int
+    before: PartitionRecord | None
+    after: PartitionRecord | None
+
+
+class TopicChange(NamedTuple):
+    """A topic as it was and as it is; both have the same id if both are there."""
+
+    before: TopicImage | None
+    after: TopicImage | None
+
+    def partitions(self) -> Iterator[PartitionChange]:
+        """The partitions that differ, in their order."""
+        topic = self.after or self.before
+        if topic is None:
+            return
+        old = self.before.partitions if self.before else ()
+        new = self.after.partitions if self.after else ()
+        for partition_id in range(max(len(old), len(new))):
+            before = old[partition_id] if partition_id < len(old) else None
+            after = new[partition_id] if partition_id < len(new) else None
+            if before is not after and before != after:
+                yield PartitionChange(topic, partition_id, before, after)
+
+
+class ImageChanges:
+    """Everything that differs between `before` and `after`, each part computed when asked for."""
+
+    def __init__(self, before: MetadataImage, after: MetadataImage) -> None:
+        self.before = before
+        self.after = after
+
+    @cached_property
+    def topics(self) -> tuple[TopicChange, ...]:
+        """Topics in the order of their names.
+
+        One that was removed and made again under its name is two changes: the old topic goes first.
+        """
+        changes: list[TopicChange] = []
+        for change in _real_changes(self.before.topics, self.after.topics):
+            before, after = change.before, change.after
+            if before and after and before.topic_id != after.topic_id:
+                changes += (TopicChange(before, None), TopicChange(None, after))
+            else:
+                changes.append(TopicChange(before, after))
+        return tuple(changes)
+
+    def partitions(self) -> Iterator[PartitionChange]:
+        """Partitions by topic and number."""
+        for topic in self.topics:
+            yield from topic.partitions()
+
+    @cached_property
+    def pending_deletions(self) -> tuple[Change[Uuid, PendingDeletionRecord], ...]:
+        return _real_changes(self.before.pending_deletions, self.after.pending_deletions)
+
+    @cached_property
+    def brokers(self) -> tuple[Change[int, RegisterBrokerRecord], ...]:
+        return _real_changes(self.before.brokers, self.after.brokers)
+
+    @cached_property
+    def controllers(self) -> tuple[Change[int, RegisterControllerRecord], ...]:
+        return _real_changes(self.before.controllers, self.after.controllers)
+
+    @cached_property
+    def features(self) -> tuple[Change[str, int], ...]:
+        return _real_changes(self.before.features, self.after.features)
+
+    @cached_property
+    def configs(self) -> tuple[Change[ConfigResource, Mapping[str, str]], ...]:
+        """Resources whose settings were set, also if nothing in them differs."""
+        return tuple(self.before.configs.differences(self.after.configs))
+
+    @cached_property
+    def client_quotas(self) -> tuple[Change[QuotaKey, EntityQuotas], ...]:
+        return _real_changes(self.before.client_quotas, self.after.client_quotas)
+
+    @cached_property
+    def access_control_entries(self) -> tuple[Change[Uuid, AccessControlEntryRecord], ...]:
+        return _real_changes(self.before.access_control_entries, self.after.access_control_entries)
+
+    @cached_property
+    def scram_credentials(self) -> tuple[Change[ScramUser, UserScramCredentialRecord], ...]:
+        return _real_changes(self.before.scram_credentials, self.after.scram_credentials)
+
+    @cached_property
+    def delegation_tokens(self) -> tuple[Change[str, DelegationTokenRecord], ...]:
+        return _real_changes(self.before.delegation_tokens, self.after.delegation_tokens)
+
+
+def _real_changes(before: SortedMap[K, V], after: SortedMap[K, V]) -> tuple[Change[K, V], ...]:
+    return tuple([change for change in before.differences(after) if change.before != change.after])
