@@ -272,21 +272,18 @@ def _dump_offset_index(
 
 
 def _compare_position(log: File, offset: int, position: int) -> str | None:
-    """What is wrong with an entry: an append that began at `position` ended with `offset`."""
+    """What is wrong with an entry: the batch at `position` should end with `offset`."""
     if position < 0:
         return f"position {position}"
     try:
-        for header in walk_headers(log, position, log.size()):
-            if header.last_offset >= offset:
-                if header.last_offset == offset:
-                    return None
-                return (
-                    f"offset {offset} is said to end a batch at position {position} or soon "
-                    f"behind; the one there ends with {header.last_offset}"
-                )
+        header = next(walk_headers(log, position, log.size()), None)
     except CorruptRecord as error:
         return f"no batch begins at position {position}: {error}"
-    return f"the log has no offset {offset} at position {position} or behind it"
+    if header is None:
+        return f"the log has no batch at position {position}"
+    if header.last_offset != offset:
+        return f"the batch at position {position} ends with {header.last_offset}, not {offset}"
+    return None
 
 
 def _dump_time_index(

@@ -34,6 +34,7 @@ print(json.dumps(sorted(sys.modules)), file=sys.stderr)
         ("node --help", HEAVY[:-1] + PROTOCOL + CONFIG),
         ("api-versions --help", HEAVY + PROTOCOL + CONFIG),
         ("config --help", HEAVY + PROTOCOL + CONFIG),
+        ("log --help", HEAVY + PROTOCOL + CONFIG),
         ("storage random-uuid", HEAVY + PROTOCOL + CONFIG),
         ("config list", HEAVY + PROTOCOL),
         ("api-versions -b 127.0.0.1:1", [*HEAVY[:-1], *CONFIG]),
