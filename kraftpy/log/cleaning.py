@@ -228,7 +228,7 @@ class Cleaning:
                 tracker = compaction.tracker
                 tracker.add_aborted(aborted.within(segment.base_offset, self._end_of(segment)))
                 await self._clean_segment(segment, compaction, output)
-            output.finish()
+            await output.finish()
             is_replaced = await log.replace_segments(
                 output.segments, group, truncation_count=self._target.truncation_count
             )

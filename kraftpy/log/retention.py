@@ -27,7 +27,10 @@ async def deletable_segments(log: WritableLog, environment: LogEnvironment) -> l
         if config.retention_ms >= 0:
             now_ms = environment.clock.wall_ms()
 
-            async def has_expired(segment: Segment, _: Segment | None) -> bool:
+            async def has_expired(segment: Segment, following: Segment | None) -> bool:
+                if segment.size_bytes == 0 and following is not None:
+                    # The cleaner has left nothing in it, not even a time to go by.
+                    return True
                 largest_ms = await segment.largest_timestamp_ms(environment.disk)
                 if largest_ms > now_ms:
                     _log.warning("%r has times in the future; they delay its deletion", segment)
