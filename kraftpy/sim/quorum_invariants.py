@@ -1,0 +1,283 @@
+"""The invariants 1 to 7 of the quorum, checked after every event, from outside.
+
+The checker keeps its own truth: who was seen to lead which epoch, who promised what, which batch
+was seen at which (offset, epoch), what was ever committed. Every check costs the same however long
+the run is, because it compares what has just changed with that truth:
+
+- Log matching by induction: a batch is known by (base offset, epoch) together with the epoch of the
+  batch before it. Where two logs agree on one such entry they agree on everything before.
+- Committed data: the leader's high watermark writes the truth, which is never rewritten; everybody
+  else's is compared with it.
+
+A violation names the invariant by a fixed code, so that a shrunk run can be told to fail alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kraftpy.raft.election_state import NO_LEADER, ElectionState
+from kraftpy.raft.log_state import Batch, SnapshotId
+from kraftpy.raft.memory_storage import LogImage, MemoryStorage
+from kraftpy.raft.quorum import Quorum
+from kraftpy.raft.roles import Leader
+from kraftpy.raft.voters import ReplicaKey, VoterSet
+
+__all__ = ["InvariantViolated", "QuorumInvariants"]
+
+
+class InvariantViolated(Exception):  # noqa: N818 (it names what happened)
+    """The quorum did something that it must never do."""
+
+    def __init__(self, code: str, details: str) -> None:
+        super().__init__(f"{code}: {details}")
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A batch as it was first seen, anywhere."""
+
+    data: bytes
+    end_offset: int
+    previous_epoch: int
+
+
+class QuorumInvariants:
+    __slots__ = (
+        "_announced_watermarks",
+        "_committed",
+        "_committing_voters",
+        "_leaders",
+        "_newest_leader",
+        "_seen",
+        "_snapshots",
+        "_votes",
+        "committed_end",
+        "majority_is_due",
+    )
+
+    def __init__(self) -> None:
+        self._leaders: dict[int, int] = {}
+        self._votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
+        self._seen: dict[tuple[int, int], _Seen] = {}
+        # Base offset to epoch; together with _seen that is the committed log.
+        self._committed: dict[int, int] = {}
+        self._announced_watermarks: dict[int, int] = {}
+        self._snapshots: dict[SnapshotId, bytes] = {}
+        self._newest_leader: tuple[int, int] = (-1, -1)
+        self.committed_end = 0
+        # The set whose majority committed last, in the leader's eyes.
+        self._committing_voters = VoterSet()
+        # Something has changed that the majority's logs have to be looked at for.
+        self.majority_is_due = False
+
+    # 1 and 2: elections.
+
+    def check_election(self, quorum: Quorum) -> None:
+        """At most one leader for each epoch, ever, and nobody names another one."""
+        election = quorum.election
+        leader_id = election.leader_id
+        if leader_id == NO_LEADER:
+            return
+        known = self._leaders.setdefault(election.epoch, leader_id)
+        if known != leader_id:
+            raise InvariantViolated(
+                "single-leader",
+                f"epoch {election.epoch}: {leader_id} named by {quorum.local.node_id}, was {known}",
+            )
+
+    def check_promise(self, key: ReplicaKey, old: ElectionState, new: ElectionState) -> None:
+        """A promise never goes back: the epoch does not fall, vote and leader are set once."""
+        same_epoch = new.epoch == old.epoch
+        if (
+            new.epoch < old.epoch
+            or (same_epoch and old.voted not in (None, new.voted))
+            or (same_epoch and old.leader_id not in (NO_LEADER, new.leader_id))
+        ):
+            raise InvariantViolated("promise-kept", f"{key}: from {old} to {new}")
+
+    def check_said(self, key: ReplicaKey, said: ElectionState, durable: ElectionState) -> None:
+        """Nothing leaves a node before the promise it shows is on disk."""
+        if said.epoch < durable.epoch:
+            return
+        kept = (
+            said.epoch == durable.epoch
+            and said.voted in (None, durable.voted)
+            and said.leader_id in (NO_LEADER, durable.leader_id)
+        )
+        if not kept:
+            raise InvariantViolated("promise-durable", f"{key} said {said}, durable is {durable}")
+
+    def check_vote(self, voter: ReplicaKey, epoch: int, candidate: ReplicaKey) -> None:
+        """A granted vote that left its node: the only one of its epoch, restarts or not."""
+        known = self._votes.setdefault((voter, epoch), candidate)
+        if known != candidate:
+            raise InvariantViolated(
+                "one-vote", f"{voter} voted for {known} and {candidate} in epoch {epoch}"
+            )
+
+    # 4: logs.
+
+    def check_append(self, log: LogImage, batches: tuple[Batch, ...]) -> None:
+        """Log matching, for batches just appended.
+
+        A leader's own batches come here when they are durable, a follower's at once: what neither
+        left its node nor reached the disk never was.
+        """
+        position = log.position(batches[0].base_offset)
+        if position == len(log.batches) or log.batches[position] is not batches[0]:
+            return
+        if position > 0:
+            previous_epoch = log.batches[position - 1].epoch
+        else:
+            at_start = [each for each in log.snapshots if each.end_offset == log.start_offset]
+            previous_epoch = at_start[0].epoch if at_start else 0
+        for batch in batches:
+            seen = _Seen(batch.data, batch.end_offset, previous_epoch)
+            known = self._seen.setdefault((batch.base_offset, batch.epoch), seen)
+            if known != seen:
+                raise InvariantViolated(
+                    "log-matching",
+                    f"offset {batch.base_offset} epoch {batch.epoch}: two batches, or two pasts",
+                )
+            previous_epoch = batch.epoch
+
+    def check_snapshot(self, snapshot_id: SnapshotId, data: bytes) -> None:
+        """A snapshot's name determines its content, on all nodes."""
+        if self._snapshots.setdefault(snapshot_id, data) != data:
+            raise InvariantViolated("snapshot-content", f"{snapshot_id} has two contents")
+
+    # 3, 4 and 5: what is committed.
+
+    def check_watermark(self, quorum: Quorum, log: LogImage, old: int, new: int) -> None:
+        """A high watermark moved on a node: the leader writes the truth, the others confirm it."""
+        # It may have resigned in the same step, because it committed its own removal.
+        leads = quorum.election.leader_id == quorum.local.node_id
+        if new < old:
+            raise InvariantViolated("watermark-falls", f"from {old} to {new}")
+        if not leads and new > self.committed_end:
+            raise InvariantViolated(
+                "watermark-invented", f"{quorum.local} at {new}, committed {self.committed_end}"
+            )
+        for position in range(log.position(old), len(log.batches)):
+            batch = log.batches[position]
+            if batch.base_offset >= new:
+                break
+            known = self._committed.get(batch.base_offset)
+            if known is None and leads:
+                self._committed[batch.base_offset] = batch.epoch
+            elif known != batch.epoch:
+                raise InvariantViolated(
+                    "committed-changed",
+                    f"offset {batch.base_offset}: epoch {batch.epoch}, committed was {known}",
+                )
+        if new > self.committed_end:
+            self.committed_end = new
+            self._committing_voters = quorum.voters.latest
+            self.majority_is_due = True
+
+    def check_leader_watermark(self, quorum: Quorum, role: Leader) -> bool:
+        """An epoch's leader never takes its high watermark back; whether it moved."""
+        known = role.high_watermark
+        if known is None:
+            return False
+        announced = self._announced_watermarks.get(quorum.epoch, -1)
+        if known < announced:
+            raise InvariantViolated(
+                "watermark-falls", f"epoch {quorum.epoch}: from {announced} to {known}"
+            )
+        self._announced_watermarks[quorum.epoch] = known
+        return known > announced
+
+    def check_majority(self, storages: dict[ReplicaKey, MemoryStorage]) -> None:
+        """A majority of the voters has everything that is committed, on disk."""
+        self.majority_is_due = False
+        voters = self._committing_voters
+        if len(voters) == 0:
+            return
+        holding = 0
+        for voter in voters.voters:
+            for key, storage in storages.items():
+                if voter.key.stands_for(key) and self.holds_committed(storage.durable):
+                    holding += 1
+                    break
+        if holding < voters.majority:
+            raise InvariantViolated(
+                "majority-holds",
+                f"{holding} of {voters!r} have everything below {self.committed_end}",
+            )
+
+    def holds_committed(self, log: LogImage) -> bool:
+        """Whether a log reaches the committed end and agrees there; the rest is log matching."""
+        end = self.committed_end
+        if log.start_offset >= end:
+            return True
+        if log.end_offset < end:
+            return False
+        batch = log.batches[log.position(end) - 1]
+        return self._committed.get(batch.base_offset) == batch.epoch
+
+    def check_new_leader(self, quorum: Quorum, log: LogImage) -> None:
+        """Leader completeness: whoever is elected has everything that was ever committed."""
+        epoch = quorum.epoch
+        node_id = quorum.local.node_id
+        if (epoch, node_id) == self._newest_leader:
+            return
+        newest = epoch > self._newest_leader[0]
+        if newest:
+            self._newest_leader = (epoch, node_id)
+        if newest and not self.holds_committed(log):
+            raise InvariantViolated(
+                "leader-completeness",
+                f"{node_id} leads epoch {epoch} with end {log.end_offset},"
+                f" committed {self.committed_end}",
+            )
+
+    @property
+    def leader_count(self) -> int:
+        """How many epochs had a leader."""
+        return len(self._leaders)
+
+    def check_deadline(self, key: ReplicaKey, deadline_ms: int, now_ms: int) -> None:
+        """Nothing is due for a core that was just polled: a past deadline would make it spin."""
+        if deadline_ms <= now_ms:
+            raise InvariantViolated("idle-deadline", f"{key}: {deadline_ms} at {now_ms}")
+
+    # 5 and 6: snapshots. 7: voters.
+
+    def check_install(self, quorum: Quorum) -> None:
+        if isinstance(quorum.role, Leader):
+            raise InvariantViolated("leader-loads-snapshot", f"{quorum.local}")
+
+    def check_log_start(self, log: LogImage) -> None:
+        """A log begins at 0 or where its earliest snapshot ends, with the right epoch."""
+        start = log.start_offset
+        if start == 0:
+            return
+        earliest = min(each for each in log.snapshots if each.end_offset)
+        if earliest.end_offset != start:
+            raise InvariantViolated("snapshot-at-start", f"log {start}, snapshot {earliest}")
+        if log.batches:
+            first = log.batches[0]
+            seen = self._seen.get((first.base_offset, first.epoch))
+            follows = seen is None or seen.previous_epoch == earliest.epoch
+            if first.base_offset != start or not follows:
+                raise InvariantViolated(
+                    "snapshot-epoch", f"{earliest} before a batch that follows {seen}"
+                )
+
+    def check_voters(self, quorum: Quorum) -> None:
+        """One voter changes at a time, and only one such change is uncommitted."""
+        entries = quorum.voters.entries()
+        open_changes = 0
+        for (_, older), (offset, newer) in pairwise(entries):
+            old_keys = {voter.key for voter in older.voters}
+            new_keys = {voter.key for voter in newer.voters}
+            if old_keys and len(old_keys ^ new_keys) > 1:
+                raise InvariantViolated("voters-step", f"from {older} to {newer} at {offset}")
+            if old_keys != new_keys and offset >= self.committed_end:
+                open_changes += 1
+        if open_changes > 1:
+            raise InvariantViolated("one-voter-change", f"{quorum.local}: {entries}")
