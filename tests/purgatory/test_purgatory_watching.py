@@ -675,6 +675,8 @@ async def test_one_backlog_does_not_delay_another(
         ended = [Waiting() for _ in range(2)]
         for operation in ended:
             fetch.try_complete_else_watch(operation, ["a", "b"])
+        await trio.testing.wait_all_tasks_blocked()
+        for operation in ended:
             operation.force_complete()
         assert fetch.purgatory_size == 6
         await trio.testing.wait_all_tasks_blocked()
