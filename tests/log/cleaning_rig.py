@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from log_rig import NOW_MS, TINY, Rig, batches_in
+from log_rig import NOW_MS, TINY, Rig, batches_in, data_of
 
 from kraftpy.log.cleaner import Cleaner
 from kraftpy.log.cleaner_settings import CleanerSettings
 from kraftpy.log.log_config import LogConfig
+from kraftpy.log.offsets import Isolation
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.records.compression import Codec
-from kraftpy.records.reader import Record
+from kraftpy.records.reader import Record, read_records
 from kraftpy.records.validation import AppendOrigin
 from kraftpy.records.walker import records_of
 from kraftpy.world import Disk
@@ -100,6 +101,26 @@ def records_in(log: PartitionLog) -> list[Record]:
         for record in records_of(batch, max_bytes=1 << 20)
         if record.offset >= log.log_start_offset
     ]
+
+
+def committed(log: PartitionLog) -> list[Record]:
+    """As a consumer with read_committed sees it, by the aborted transactions that it is given."""
+    offset = log.log_start_offset
+    found: list[Record] = []
+    while True:
+        read = log.read(offset, 1, Isolation.COMMITTED)
+        if read.records is None:
+            return found
+        batch = RecordBatch(data_of(read))
+        assert read.aborted_transactions is not None
+        is_aborted = any(
+            aborted.producer_id == batch.producer_id
+            and aborted.first_offset <= batch.base_offset <= aborted.last_offset
+            for aborted in read.aborted_transactions
+        )
+        if not batch.is_control and not (batch.is_transactional and is_aborted):
+            found += read_records(batch, max_bytes=1 << 20)
+        offset = batch.next_offset
 
 
 def state_of(records: list[Record]) -> dict[bytes | None, bytes]:
