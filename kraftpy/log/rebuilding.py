@@ -60,7 +60,7 @@ async def _replay(
         await pace.rest(header.size)
         if header.base_offset >= end_offset:
             return
-        if header.producer_id < 0 or header.base_offset < start_offset:
+        if header.producer_id < 0:
             continue
         if header.is_control:
             data = segment.log_file.pread(header.size, header.position)
