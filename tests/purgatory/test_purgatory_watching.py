@@ -409,6 +409,25 @@ def test_many_watchers_of_one_key() -> None:
     assert place.purgatory.purgatory_size == 0
 
 
+def test_many_knocks_are_one() -> None:
+    """PUR-42: what waits on is looked at once more, not once for each that knocked."""
+    place = Place()
+    flag = Flag()
+    looks: list[bool] = []
+
+    def look() -> bool:
+        looks.append(flag.is_set)
+        return False
+
+    place.purgatory.try_complete_else_watch(Waiting(condition=look), ["a"])
+    for _ in range(100):
+        operation = Waiting(condition=flag, on_end=lambda: place.purgatory.check_and_complete("a"))
+        place.purgatory.try_complete_else_watch(operation, ["a"])
+    flag.set()
+    assert place.purgatory.check_and_complete("a") == 100
+    assert looks.count(True) == 2
+
+
 def test_one_that_fails_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
     """Section 7.3: one whose look fails waits on, one whose answer fails has had its chance."""
     place = Place()
