@@ -14,6 +14,8 @@ from kraftpy.records.walker import AnyBatch
 
 __all__ = ["CleanedOutput"]
 
+# Written at a time; every call of the system costs as much as copying a few pages.
+_WRITE_BYTES: Final = 64 * 1024
 # Positions in an offset index have 31 bits.
 _SEGMENT_MAX_BYTES: Final = 2**31 - 1
 
@@ -61,8 +63,7 @@ class CleanedOutput:
             raise InvalidRecord(
                 f"offsets {first_offset_of(batch)} to {last_offset} behind {self._last_offset}"
             )
-        # Appends of about this size make an index like that of the segment as it was written.
-        if self._size_bytes > self._log.config.index_interval_bytes:
+        if self._size_bytes >= _WRITE_BYTES:
             self._write()
         self._batches.append(batch)
         self._size_bytes += batch.size

@@ -200,7 +200,6 @@ class Cleaning:
                         if offset_map.is_full:
                             return True
                         offset_map.put(key, offset)
-                        offset_map.latest_offset = offset
                     await self._pace.rest(0)
                 offset_map.latest_offset = batch.last_offset
         return False
@@ -229,6 +228,7 @@ class Cleaning:
                 tracker.add_aborted(aborted.within(segment.base_offset, self._end_of(segment)))
                 await self._clean_segment(segment, compaction, output)
             await output.finish()
+            await self._throttle.pay(output.take_written())
             is_replaced = await log.replace_segments(
                 output.segments, group, truncation_count=self._target.truncation_count
             )

@@ -34,7 +34,8 @@ _UNKNOWN: Final = -1
 class OffsetMap:
     """At most `load_factor` of its slots are used. `reserve` comes before anything else.
 
-    `latest_offset`: everything up to here has been looked at, -1 before anything was.
+    `latest_offset`: everything up to here has been looked at, -1 before anything was. The offset
+    that was put last, unless somebody sets it beyond.
     """
 
     __slots__ = ("_count", "_memory", "_slots", "capacity", "latest_offset")
@@ -72,13 +73,14 @@ class OffsetMap:
         return self._count >= self.capacity
 
     def put(self, key: bytes, offset: int) -> None:
-        """The key was seen at `offset`, which is above all others of this key."""
+        """The key was seen at `offset`, which is above all others."""
         digest = md5(key, usedforsecurity=False).digest()
         position, used = self._find(digest)
         if not used:
             assert_always(self._count < self.capacity, "offset-map-overfull", count=self._count)
             self._count += 1
         _SLOT.pack_into(self._memory, position, digest, offset + 1)
+        self.latest_offset = offset
 
     def get(self, key: bytes) -> int:
         """The last offset of the key, -1 if it was not seen."""

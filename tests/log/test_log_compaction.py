@@ -479,10 +479,10 @@ async def test_many_small_segments_become_few(rig: CompactedRig) -> None:
 
 async def test_a_group_that_grows_beyond_its_index_becomes_two(rig: CompactedRig) -> None:
     """Positions, offsets and index entries are limited; a second segment takes the rest."""
-    rig.log.config = replace(COMPACTED, index_interval_bytes=10_000, segment_bytes=20_000)
-    for number in range(60):
-        rig.put(b"k%d" % number, b"v")
-    rig.log.config = replace(COMPACTED, segment_bytes=20_000, segment_index_bytes=200)
+    rig.log.config = replace(COMPACTED, index_interval_bytes=100_000, segment_bytes=400_000)
+    for number in range(200):
+        rig.put(b"k%d" % number, b"v" * 1_000)
+    rig.log.config = replace(COMPACTED, segment_bytes=400_000, segment_index_bytes=400)
     before = kept(rig.log)
     assert await rig.clean()
     assert len(rig.log.segments) > 2
