@@ -31,7 +31,7 @@ from kraftpy.world import InternalInvariant
 
 __all__ = ["load_snapshot", "snapshot_batches", "snapshot_records"]
 
-# A batch of a snapshot closes behind the record that reaches one of these: a few milliseconds' work.
+# A batch closes behind the record that reaches one of these: some milliseconds of work.
 BATCH_BYTES: Final = 64 << 10
 BATCH_RECORDS: Final = 500
 
