@@ -110,6 +110,11 @@ class QuorumInvariants:
         if not kept:
             raise InvariantViolated("promise-durable", f"{key} said {said}, durable is {durable}")
 
+    def check_stored(self, key: ReplicaKey, memory: ElectionState, stored: ElectionState) -> None:
+        """What a node believes of its promise is what it has had written."""
+        if memory != stored:
+            raise InvariantViolated("promise-stored", f"{key}: {memory}, stored {stored}")
+
     def check_vote(self, voter: ReplicaKey, epoch: int, candidate: ReplicaKey) -> None:
         """A granted vote that left its node: the only one of its epoch, restarts or not."""
         known = self._votes.setdefault((voter, epoch), candidate)
@@ -178,18 +183,22 @@ class QuorumInvariants:
             self._committing_voters = quorum.voters.latest
             self.majority_is_due = True
 
-    def check_leader_watermark(self, quorum: Quorum, role: Leader) -> bool:
-        """An epoch's leader never takes its high watermark back; whether it moved."""
+    def check_leader_watermark(self, quorum: Quorum, role: Leader) -> None:
+        """An epoch's leader commits a record of its own first, and never takes anything back."""
         known = role.high_watermark
         if known is None:
-            return False
+            return
+        if known <= role.epoch_start_offset:
+            raise InvariantViolated(
+                "own-epoch-first",
+                f"epoch {quorum.epoch} begins at {role.epoch_start_offset}, committed {known}",
+            )
         announced = self._announced_watermarks.get(quorum.epoch, -1)
         if known < announced:
             raise InvariantViolated(
                 "watermark-falls", f"epoch {quorum.epoch}: from {announced} to {known}"
             )
         self._announced_watermarks[quorum.epoch] = known
-        return known > announced
 
     def check_majority(self, storages: dict[ReplicaKey, MemoryStorage]) -> None:
         """A majority of the voters has everything that is committed, on disk."""
@@ -256,8 +265,8 @@ class QuorumInvariants:
         start = log.start_offset
         if start == 0:
             return
-        earliest = min(each for each in log.snapshots if each.end_offset)
-        if earliest.end_offset != start:
+        earliest = min((each for each in log.snapshots if each.end_offset), default=None)
+        if earliest is None or earliest.end_offset != start:
             raise InvariantViolated("snapshot-at-start", f"log {start}, snapshot {earliest}")
         if log.batches:
             first = log.batches[0]

@@ -104,7 +104,7 @@ class QuorumNode:
         self._rng = rng
         self._disk_random = rng.stream(f"disk {self.node_id}")
         self._sync_mean_us = sync_mean_us
-        self._askers: dict[int, Asker] = {}
+        self._askers: dict[int, tuple[Asker, inputs.RaftRequest]] = {}
         self._next_request_id = 0
         self._waiting: list[tuple[_Outgoing, ElectionState]] = []
         self._syncing = False
@@ -178,7 +178,7 @@ class QuorumNode:
 
     def receive(self, asker: Asker, request: inputs.RaftRequest) -> None:
         self._next_request_id += 1
-        self._askers[self._next_request_id] = asker
+        self._askers[self._next_request_id] = (asker, request)
         self.feed(inputs.RequestReceived(self._next_request_id, request), type(request).__name__)
 
     def feed(self, event: inputs.Input, kind: str) -> None:
@@ -226,6 +226,7 @@ class QuorumNode:
         invariants = self._invariants
         quorum = core.quorum
         invariants.check_election(quorum)
+        invariants.check_stored(self.key, quorum.election, self.storage.election)
         role = quorum.role
         if isinstance(role, Leader):
             invariants.check_new_leader(quorum, self.storage.log)
@@ -300,12 +301,17 @@ class QuorumNode:
                     self._invariants.check_vote(self.key, asked.replica_epoch, self.key)
             self.wire.request(self, effect)
             return
-        asker = self._askers.pop(effect.request_id)
+        asker, request = self._askers.pop(effect.request_id)
         response = effect.response
-        if isinstance(response, VoteResponse) and response.topics and said.voted is not None:
-            answer = response.topics[0].partitions[0]
-            if answer.vote_granted and answer.leader_epoch == said.epoch:
-                self._invariants.check_vote(self.key, said.epoch, said.voted)
+        if (
+            isinstance(response, VoteResponse)
+            and response.topics
+            and isinstance(request, VoteRequest)
+        ):
+            asked = request.topics[0].partitions[0]
+            if response.topics[0].partitions[0].vote_granted and not asked.pre_vote:
+                candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
+                self._invariants.check_vote(self.key, asked.replica_epoch, candidate)
         self.wire.response(self, asker, response)
 
     # Time.
