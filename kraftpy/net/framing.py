@@ -9,8 +9,9 @@ Two buffers, because small and large frames want opposite things:
   call brings many of them.
 - A larger frame gets a buffer of its own, into which the rest of it is received directly; it is
   never assembled from chunks. The owner must agree first (`large_frame_bytes`, `begin_large`),
-  because that is where memory is accounted for. The buffer grows with the bytes that arrive, and
-  a peer that announces 100 MB and sends nothing has cost us 1 MB.
+  because that is where memory is accounted for. It is asked when 16 kB of the frame are here, and
+  the buffer grows with the bytes that arrive: who announces 100 MB and sends nothing costs us
+  nothing.
 
 Read-ahead buffers come from a BufferPool shared by all readers of a server. A reader holds one only
 between receiving and having nothing left in it; before its owner waits it calls `rest`, which gives
@@ -34,6 +35,8 @@ READ_AHEAD_BYTES = 64 * 1024
 # A remainder of up to this is copied when its reader rests. Above, the copy would cost more than
 # it saves, and the peer has paid for the memory with bytes.
 _REMAINDER_BYTES = 4 * 1024
+# How much of a large frame comes into the read-ahead buffer before it gets one of its own.
+_LARGE_BEGUN_BYTES = 16 * 1024
 # A large frame's buffer grows by this much at a time; most of those that real clients send are
 # whole with the first. More at once would keep the loop: the new bytes are zeros to be written.
 _LARGE_STEP_BYTES = 1024 * 1024
@@ -130,11 +133,16 @@ class FrameReader:
 
     @property
     def large_frame_bytes(self) -> int:
-        """The size of the next frame if it needs `begin_large`, else 0."""
+        """The size of the next frame if it needs `begin_large` now, else 0.
+
+        Not before some of it is here: what was only announced costs nothing.
+        """
         if self._large is not None:
             return 0
         size = self._announced_size()
-        return size if size is not None and size > READ_AHEAD_BYTES - 4 else 0
+        if size is None or size <= READ_AHEAD_BYTES - 4:
+            return 0
+        return size if self._end - self._start >= _LARGE_BEGUN_BYTES else 0
 
     def begin_large(self) -> None:
         """Make a buffer for the large frame that comes, and move there what is here of it."""

@@ -116,29 +116,35 @@ def test_a_frame_of_the_greatest_size_is_taken() -> None:
 def test_a_large_frame_is_received_into_its_own_buffer_without_overshooting() -> None:
     frames = reader()
     size = 500_000
-    feed(frames, struct.pack(">i", size) + b"x" * 100)
+    begun = 20_000
+    feed(frames, struct.pack(">i", size) + b"x" * begun)
     assert frames.peek() is None
     assert frames.large_frame_bytes == size
     frames.begin_large()
     assert frames.large_frame_bytes == 0
-    assert frames.room_bytes == len(frames.receive_view()) == size - 100
-    frames.receive_view()[:] = b"y" * (size - 100)
-    frames.received(size - 100)
+    assert frames.room_bytes == len(frames.receive_view()) == size - begun
+    frames.receive_view()[:] = b"y" * (size - begun)
+    frames.received(size - begun)
     frame = frames.peek()
     assert frame is not None
-    assert bytes(frame) == b"x" * 100 + b"y" * (size - 100)
+    assert bytes(frame) == b"x" * begun + b"y" * (size - begun)
 
 
 def test_an_announced_size_costs_memory_only_as_bytes_arrive() -> None:
-    """100 MB announced and nothing sent must not be 100 MB of memory.
+    """100 MB announced and nothing sent must not be 100 MB of memory, nor 1 MB.
 
     Nor may the buffer grow by more than a step at once: making room for 50 MB kept the loop for
     25 ms.
     """
     frames = reader(maximum=100_000_000)
-    feed(frames, struct.pack(">i", 100_000_000))
-    frames.begin_large()
-    arrived = 0
+    feed(frames, struct.pack(">i", 100_000_000) + bytes(4_000))
+    assert frames.large_frame_bytes == 0
+    frames.rest()
+    assert frames.held_bytes <= 4_004
+    arrived = feed(frames, bytes(16 * 1024 - 4_005))
+    assert frames.large_frame_bytes == 0
+    arrived += feed(frames, bytes(1))
+    assert frames.large_frame_bytes == 100_000_000
     while arrived < 20_000_000:
         arrived += feed(frames, bytes(700_000))
         assert frames.held_bytes <= arrived + (1 << 20) + READ_AHEAD_BYTES
