@@ -23,7 +23,10 @@ class LogOwner(Protocol):
         ...
 
     def unlink_later(self, paths: Sequence[str], delay_ms: int) -> None:
-        """These files (`.deleted`) have left the log; remove them when the delay is over."""
+        """These files (`.deleted`) have left the log; remove them when the delay is over.
+
+        A path may come twice, when a segment with the same base has gone the same way.
+        """
         ...
 
     def storage_failed(self, log: ReadableLog, error: OSError) -> None:
