@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kraftpy.metadata.record_format import MetadataRecordError, decode_record, encode_record
+from kraftpy.metadata.record_format import MetadataRecordError, RecordDecoder, encode_record
 from kraftpy.metadata.records import MetadataRecord
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.builder import BatchBuilder
@@ -72,13 +72,14 @@ def log_records(batch: RecordBatch) -> Iterator[Record]:
     return read_records(batch, max_bytes=MAX_BATCH_BYTES)
 
 
-def metadata_record(record: Record) -> MetadataRecord:
+def metadata_record(record: Record, decoder: RecordDecoder) -> MetadataRecord:
     """What a log record holds; MetadataRecordError if that is no metadata record."""
     if record.key is not None or record.value is None:
         raise MetadataRecordError("a metadata record has a value and no key")
-    return decode_record(record.value)
+    return decoder.decode(record.value)
 
 
-def read_batch(batch: RecordBatch) -> Iterator[MetadataRecord]:
-    """The metadata records of a batch."""
-    return map(metadata_record, log_records(batch))
+def read_batch(batch: RecordBatch, decoder: RecordDecoder) -> Iterator[MetadataRecord]:
+    """The metadata records of a batch; those of one decoder share what is equal in them."""
+    for record in log_records(batch):
+        yield metadata_record(record, decoder)

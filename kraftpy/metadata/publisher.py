@@ -29,7 +29,7 @@ from kraftpy.metadata.batches import log_records, metadata_record
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.delta import MetadataDelta
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
-from kraftpy.metadata.record_format import MetadataRecordError
+from kraftpy.metadata.record_format import MetadataRecordError, RecordDecoder
 from kraftpy.metadata.replay_error import ReplayError
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.errors import RecordDataError
@@ -87,6 +87,7 @@ class MetadataLoader:
     __slots__ = (
         "_batch_count",
         "_catch_up_offset",
+        "_decoder",
         "_delta",
         "_end_offset",
         "_has_caught_up",
@@ -110,6 +111,7 @@ class MetadataLoader:
         self._is_strict = is_strict
         self._publishers: list[_Installed] = []
         self._image = EMPTY_IMAGE
+        self._decoder = RecordDecoder()
         self._delta = MetadataDelta(EMPTY_IMAGE)
         # The end of what was replayed, and of what a reader may see of it.
         self._end_offset = 0
@@ -188,7 +190,7 @@ class MetadataLoader:
         self._has_seen_record = True
         was_in_transaction = self._delta.in_transaction
         try:
-            self._delta.replay(metadata_record(record))
+            self._delta.replay(metadata_record(record, self._decoder))
         except (MetadataRecordError, ReplayError) as error:
             self._skip(record.offset, error)
             return

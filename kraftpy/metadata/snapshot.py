@@ -18,6 +18,7 @@ from typing import Final
 from kraftpy.metadata.batches import MetadataBatchBuilder, read_batch
 from kraftpy.metadata.delta import MetadataDelta
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
+from kraftpy.metadata.record_format import RecordDecoder
 from kraftpy.metadata.records import (
     METADATA_VERSION,
     ClientQuotaRecord,
@@ -91,7 +92,8 @@ def load_snapshot(batches: Iterable[RecordBatch], provenance: Provenance) -> Met
     Raises MetadataRecordError, ReplayError or RecordDataError for anything else than a snapshot.
     """
     delta = MetadataDelta(EMPTY_IMAGE, is_snapshot=True)
+    decoder = RecordDecoder()
     for batch in batches:
-        for record in read_batch(batch):
+        for record in read_batch(batch, decoder):
             delta.replay(record)
     return delta.apply(provenance)

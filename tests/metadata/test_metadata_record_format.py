@@ -17,8 +17,10 @@ from metadata_sequences import RecordSource
 from kraftpy.metadata import records as r
 from kraftpy.metadata.record_format import (
     MAX_RECORD_BYTES,
+    MAX_SHARED_VALUES,
     RECORD_TYPES,
     MetadataRecordError,
+    RecordDecoder,
     decode_record,
     encode_record,
 )
@@ -48,6 +50,27 @@ def test_records_come_back_as_they_went(seed: int) -> None:
         data = encode_record(record)
         assert decode_record(data) == record
         assert encode_record(decode_record(memoryview(data))) == data
+
+
+def test_a_decoder_shares_what_is_equal_and_changes_nothing() -> None:
+    """Also beyond the number of values that it remembers, where it begins anew."""
+    source = RecordSource(Random(11))
+    decoder = RecordDecoder()
+    for record in source.take(2_000):
+        assert decoder.decode(encode_record(record)) == record
+    partition = r.PartitionRecord(0, TOPIC, (1, 2), (1, 2), directories=(TOPIC, TOPIC))
+    data = encode_record(partition)
+    first, second = decoder.decode(data), decoder.decode(data)
+    assert isinstance(first, r.PartitionRecord)
+    assert isinstance(second, r.PartitionRecord)
+    assert first == second == partition
+    assert first.topic_id is second.topic_id
+    assert first.directories is second.directories
+    assert first.replicas is first.isr is second.isr
+    for number in range(MAX_SHARED_VALUES + 10):
+        uuid = Uuid(number.to_bytes(16, "big"))
+        assert decoder.decode(encode_record(r.RemoveTopicRecord(uuid))).topic_id == uuid  # type: ignore[union-attr]
+    assert len(decoder._shared) <= MAX_SHARED_VALUES + 1
 
 
 def test_the_bytes_are_those_of_the_document() -> None:

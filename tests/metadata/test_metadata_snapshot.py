@@ -14,7 +14,7 @@ from kraftpy.metadata import records as r
 from kraftpy.metadata.batches import build_batch, read_batch
 from kraftpy.metadata.delta import MetadataDelta
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
-from kraftpy.metadata.record_format import MetadataRecordError
+from kraftpy.metadata.record_format import MetadataRecordError, RecordDecoder
 from kraftpy.metadata.replay_error import ReplayError
 from kraftpy.metadata.snapshot import (
     BATCH_BYTES,
@@ -156,4 +156,4 @@ def test_a_metadata_record_has_a_value_and_no_key(key: bytes | None, value: byte
     builder = BatchBuilder()
     builder.append(key, value, timestamp_ms=0)
     with pytest.raises(MetadataRecordError):
-        list(read_batch(RecordBatch(builder.build())))
+        list(read_batch(RecordBatch(builder.build()), RecordDecoder()))
