@@ -425,7 +425,12 @@ class OffsetIndex(SegmentIndex[OffsetPosition]):
 
     def sanity_check(self) -> None:
         """Reads the last entry."""
-        self._check_last_offset_and_length(self.last_entry.offset)
+        last = self.last_entry
+        self._check_last_offset_and_length(last.offset)
+        # No entry points to the first batch, so this is room that was never filled: the file was
+        # not cut to its entries, or that was lost.
+        if self.entry_count and last.position == 0:
+            raise CorruptIndexError(f"{self._file.path}: it ends with an empty entry")
 
     def _below_first(self) -> OffsetPosition:
         return OffsetPosition(self._base_offset, 0)
@@ -469,8 +474,11 @@ class TimeIndex(SegmentIndex[TimestampOffset]):
     def sanity_check(self) -> None:
         """Reads the first and the last entry."""
         last = self.last_entry
-        if self._entries and last.timestamp_ms < self.entry(0).timestamp_ms:
-            raise CorruptIndexError(f"{self._file.path}: its last entry is older than its first")
+        if self._entries > 1 and last.timestamp_ms <= self.entry(0).timestamp_ms:
+            raise CorruptIndexError(f"{self._file.path}: its last entry is no later than its first")
+        # Room that was never filled. An index that really ends in 1970 is rebuilt for nothing.
+        if self._entries and last.timestamp_ms == 0:
+            raise CorruptIndexError(f"{self._file.path}: it ends with an empty entry")
         self._check_last_offset_and_length(last.offset)
 
     def _below_first(self) -> TimestampOffset:

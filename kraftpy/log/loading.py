@@ -316,42 +316,44 @@ class _Loader:
             self._epochs,
             self._new_producers(),
             self._files,
+            self._config,
             log_start_offset=self._log_start_offset,
             clock=self._environment.clock,
             progress=self._progress,
         )
         for segment in self._segments:
+            if segment not in self._segments:
+                # The log ends before it.
+                break
             following = self._segments.higher(segment.base_offset)
             is_unflushed = not self._is_clean and (
                 following is None or following.base_offset > self._recovery_point
             )
-            if not is_unflushed and self._has_sound_indexes(segment):
+            # A preallocated file's room is cut off when the segment is rolled, and that is durable
+            # with the next flush only.
+            has_room = (
+                self._config.preallocate
+                and not self._is_clean
+                and following is not None
+                and following.base_offset == self._recovery_point
+            )
+            if not is_unflushed and not has_room and self._has_sound_indexes(segment):
                 continue
             try:
-                removed = await recovery.recover(segment)
+                await recovery.recover(segment, is_unflushed=is_unflushed)
             except SegmentOffsetOverflowError:
                 await split_segment(segment, self._files, self._config, self._pace)
                 raise
-            if removed and is_unflushed and following is not None:
-                _log.warning("%r was cut by %d bytes; the log ends there", segment, removed)
-                await self._remove_from(following.base_offset)
-                break
         if len(self._segments) and self._segments.last.next_offset() < self._log_start_offset:
             _log.warning(
                 "%s ends before its start %d; it begins anew",
                 self._files.directory,
                 self._log_start_offset,
             )
-            await self._remove_from(0)
+            await self._files.retire_from(self._segments, 0, self._config.file_delete_delay_ms)
             self._epochs.clear()
         if not len(self._segments):
             self._segments.add(self._files.create_segment(self._log_start_offset, self._config))
+            # Or a later one might survive without it, and the log would seem to begin there.
+            await self._files.sync_names()
         await self._files.snapshots.remove_above(self._segments.last.next_offset())
-
-    async def _remove_from(self, base_offset: int) -> None:
-        """Remove the segments from this one on, the last one first."""
-        for segment in reversed(list(self._segments)):
-            if segment.base_offset >= base_offset:
-                self._segments.remove(segment)
-                await self._files.retire(segment, self._config.file_delete_delay_ms)
-        await self._files.sync_names()

@@ -3,10 +3,12 @@
 What leaves the log is renamed to `.deleted` first and unlinked after a delay, so that readers under
 way are not disturbed and a crash in between leaves nothing that looks like a segment.
 
-The order of effects is what makes a crash harmless:
+The order of effects is what makes a crash harmless. A file system may keep a later one and lose an
+earlier, so where the order matters there is a sync of the directory in between:
 
 - Segments that end a log leave from the last backwards, and only then is the one before them cut:
-  at every moment the directory holds a prefix of the log that was.
+  at every moment the directory holds a prefix of the log that was. The cut is synced before
+  anything is appended behind it.
 - Segments that replace others are synced as `.cleaned`, renamed to `.swap`, which says that they
   are whole, and get their names when the others have lost theirs. The directory is synced after
   each of these steps.
@@ -22,6 +24,7 @@ from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_owner import LogEnvironment
 from kraftpy.log.segment import Segment
 from kraftpy.log.segment_files import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
+from kraftpy.log.segments import Segments
 from kraftpy.log.snapshots import ProducerSnapshots
 
 __all__ = ["LogFiles"]
@@ -97,6 +100,16 @@ class LogFiles:
         await segment.rename(environment.disk, self.directory, DELETED_SUFFIX)
         environment.owner.unlink_later([file.path for file in segment.files], delay_ms)
 
+    async def retire_from(self, segments: Segments, base_offset: int, delay_ms: int) -> None:
+        """Take the segments from `base_offset` on out of `segments` and out of the log.
+
+        The last one first, and durably, so that none survives one before it.
+        """
+        while len(segments) and (last := segments.last).base_offset >= base_offset:
+            segments.remove(last)
+            await self.retire(last, delay_ms)
+            await self.sync_names()
+
     async def announce_swap(self, segments: Sequence[Segment]) -> None:
         """Make finished `.cleaned` segments durable and say so by `.swap`.
 
@@ -106,7 +119,7 @@ class LogFiles:
             await segment.sync()
         for segment in reversed(segments):
             await segment.rename(self._environment.disk, self.directory, SWAP_SUFFIX)
-        await self.sync_names()
+            await self.sync_names()
 
     async def finish_swap(self, segments: Sequence[Segment]) -> None:
         """The segments that these replace are out of the way."""

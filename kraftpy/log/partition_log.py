@@ -106,7 +106,8 @@ class PartitionLog(WritableLog):
             if target <= start:
                 return
             await self._save_epochs()
-            await self._files.sync(self._segments.overlapping(start, target))
+            # With the segment that ends there: it may have been completed since.
+            await self._files.sync(self._segments.overlapping(start - 1, target))
             marks = self._watermarks
             marks.recovery_point = max(marks.recovery_point, target)
             self.last_flush_ms = self._environment.clock.wall_ms()
@@ -150,13 +151,14 @@ class PartitionLog(WritableLog):
             return True
         async with self._truncation():
             await self._files.snapshots.remove_above(offset)
-            while (last := self._segments.last).base_offset > offset:
-                await self._files.retire(last, self.config.file_delete_delay_ms)
-                self._segments.remove(last)
-                self._truncated(last.base_offset)
             await self._files.sync_names()
-            self._segments.last.truncate_to(offset)
+            while self._segments.last.base_offset > offset:
+                await self._retire_last()
+            last = self._segments.last
+            last.truncate_to(offset)
             self._truncated(offset)
+            # What is cut off must not come back behind what is appended next.
+            await last.log_file.sync()
             await self._files.save_epochs(self.epochs)
             if self.producers.map_end_offset > offset:
                 await self._rebuild_producers()
@@ -167,20 +169,17 @@ class PartitionLog(WritableLog):
         if offset < 0:
             raise ValueError(f"a log that begins at {offset}")
         async with self._truncation():
-            delay_ms = self.config.file_delete_delay_ms
             await self._files.snapshots.remove_above(-1)
             while len(self._segments) > 1:
-                last = self._segments.last
-                await self._files.retire(last, delay_ms)
-                self._segments.remove(last)
-                self._truncated(last.base_offset)
+                await self._retire_last()
             only = self._segments.last
-            await self._files.retire(only, delay_ms)
+            await self._files.retire(only, self.config.file_delete_delay_ms)
             await self._files.sync_names()
             self._segments.replace([self._files.create_segment(offset, self.config)], [only])
             self._watermarks.restart(self._end_metadata(offset))
             self.epochs.clear()
             self.producers.truncate_fully(offset)
+            await self._files.sync_names()
             await self._files.save_epochs(self.epochs)
 
     @asynccontextmanager
@@ -192,6 +191,14 @@ class PartitionLog(WritableLog):
                 yield
             finally:
                 self._is_truncating = False
+
+    async def _retire_last(self) -> None:
+        """Durably, so that of several segments none survives an earlier one."""
+        last = self._segments.last
+        await self._files.retire(last, self.config.file_delete_delay_ms)
+        self._segments.remove(last)
+        self._truncated(last.base_offset)
+        await self._files.sync_names()
 
     def _truncated(self, offset: int) -> None:
         """The segments end at `offset` now."""
@@ -219,6 +226,8 @@ class PartitionLog(WritableLog):
                 return 0
             if expired[-1] is self._segments.last:
                 self.roll()
+                # Without it, and without the others, the log would begin at 0 again.
+                await self._files.sync_names()
             for segment in expired:
                 self._segments.remove(segment)
             following = self._segments.first.base_offset
@@ -226,6 +235,8 @@ class PartitionLog(WritableLog):
                 self.raise_log_start(following)
             for segment in expired:
                 await self._files.retire(segment, self.config.file_delete_delay_ms)
+                # In order: none may come back without those behind it.
+                await self._files.sync_names()
             return len(expired)
 
     # Cleaning.
@@ -237,7 +248,13 @@ class PartitionLog(WritableLog):
             return self._files.create_cleaned(base_offset, self.config)
 
     async def discard_segments(self, segments: Sequence[Segment]) -> None:
-        """Remove `.cleaned` segments that won't replace anything."""
+        """Remove `.cleaned` segments that won't replace anything.
+
+        Not from a log that refuses everything: a replacement may have failed half-way, and what its
+        files are worth then is for the next start to tell.
+        """
+        if self._refusal is not None:
+            return
         with trio.CancelScope(shield=True):
             for segment in segments:
                 segment.close_untouched()
@@ -284,7 +301,7 @@ class PartitionLog(WritableLog):
             self._files.write_snapshot(self.producers.take_snapshot())
             await self._files.save_epochs(self.epochs)
             await self._files.sync(
-                self._segments.overlapping(self.recovery_point, self.log_end_offset + 1)
+                self._segments.overlapping(self.recovery_point - 1, self.log_end_offset + 1)
             )
             self._watermarks.recovery_point = self.log_end_offset
             self._refusal = LogClosedError(f"{self.directory} is closed")

@@ -5,6 +5,11 @@ epochs and the producers' state anew, as the appends once did. The first batch t
 short, a wrong CRC, an offset that does not grow) ends the segment, and the log with it: nothing
 behind it was ever synced, or else the medium is damaged and nothing behind it can be trusted.
 
+Files reach the medium in any order, so the end of a segment may be lost without a trace although
+the next segment is there. An offset missing between two segments ends the log as well, therefore,
+unless offsets are missing within the segment too or its topic is compacted: then it may be that the
+cleaner has taken them.
+
 Kafka empties a segment whose offsets do not grow. We keep what comes before: it may have been
 acknowledged and synced, and bytes that a failing machine has left behind it are no reason to lose
 it.
@@ -20,6 +25,7 @@ from typing import Final
 from kraftpy.log.appending import first_offset_of
 from kraftpy.log.batch_headers import header_at
 from kraftpy.log.epochs import LeaderEpochCache
+from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_files import LogFiles
 from kraftpy.log.pacing import Pace
 from kraftpy.log.producers import ProducerState
@@ -80,6 +86,7 @@ class Recovery:
 
     __slots__ = (
         "_clock",
+        "_config",
         "_epochs",
         "_files",
         "_log_start_offset",
@@ -95,6 +102,7 @@ class Recovery:
         epochs: LeaderEpochCache,
         producers: ProducerState,
         files: LogFiles,
+        config: LogConfig,
         *,
         log_start_offset: int,
         clock: Clock,
@@ -105,15 +113,17 @@ class Recovery:
         # A state of its own: the log's is loaded when all segments are in order.
         self._producers = producers
         self._files = files
+        self._config = config
         self._log_start_offset = log_start_offset
         self._clock = clock
         self._pace = Pace(clock)
         self._progress = progress
 
-    async def recover(self, segment: Segment) -> int:
-        """Rebuild what goes with a segment and cut what is not sound; how many bytes were cut.
+    async def recover(self, segment: Segment, *, is_unflushed: bool) -> None:
+        """Rebuild what goes with a segment and cut what is not sound.
 
-        SegmentOffsetOverflowError if its offsets reach too far for one segment.
+        If it was not flushed and lacks something at its end, the log ends there: the segments
+        behind it go. SegmentOffsetOverflowError if its offsets reach too far for one segment.
         """
         base_offset = segment.base_offset
         if self._producers.map_end_offset != base_offset:
@@ -128,24 +138,41 @@ class Recovery:
         segment.reset_indexes()
         valid_bytes = 0
         next_offset = base_offset
+        has_gaps = self._config.is_compacted
         try:
             async with aclosing(read_batches(segment, self._pace)) as batches:
                 async for batch in batches:
                     self._take(segment, batch, valid_bytes)
+                    has_gaps = has_gaps or first_offset_of(batch) != next_offset
                     valid_bytes += batch.size
                     next_offset = batch.last_offset + 1
                     self._progress(batch.size)
         except CorruptRecord as error:
             _log.warning("%r ends after %d bytes: %s", segment, valid_bytes, error)
-        removed = segment.cut(valid_bytes)
-        segment.make_inactive()
         following = self._segments.higher(base_offset)
-        if removed or following is None:
+        is_damaged = valid_bytes < segment.size_bytes
+        if is_unflushed and following is not None:
+            is_short = next_offset < following.base_offset and not has_gaps
+            if is_damaged or is_short:
+                # Before the cut, or nothing would tell any more that they must go.
+                await self._end_log_before(following, next_offset)
+                following = None
+        segment.cut(valid_bytes)
+        if is_damaged:
+            # What is cut off must not come back behind what is appended next.
+            await segment.log_file.sync()
+        segment.make_inactive()
+        if following is None:
             self._producers.advance(next_offset)
         else:
             self._producers.advance(following.base_offset)
             self._files.write_snapshot(self._producers.take_snapshot())
-        return removed
+
+    async def _end_log_before(self, following: Segment, next_offset: int) -> None:
+        directory = self._files.directory
+        _log.warning("%s ends at %d, what came behind it is lost", directory, next_offset)
+        delay_ms = self._config.file_delete_delay_ms
+        await self._files.retire_from(self._segments, following.base_offset, delay_ms)
 
     def _take(self, segment: Segment, batch: AnyBatch, position: int) -> None:
         segment.index_recovered(

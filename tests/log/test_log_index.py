@@ -384,9 +384,12 @@ async def test_resizing_below_the_entries_is_our_mistake(place: Place) -> None:
 async def test_offset_index_sanity(place: Place) -> None:
     index = offset_index(place, base=100)
     index.sanity_check()
-    index.append(100, 0)
+    index.append(100, 61)
     index.close()
     reopened_offset_index(place, base=100).sanity_check()
+    place.put("a", struct.pack(">iiii", 0, 61, 0, 0))
+    with pytest.raises(CorruptIndexError, match="ends with an empty entry"):
+        reopened_offset_index(place, base=100).sanity_check()
     place.put("a", struct.pack(">ii", -1, 0))
     with pytest.raises(CorruptIndexError, match="99 lies before its base 100"):
         reopened_offset_index(place, base=100).sanity_check()
@@ -399,8 +402,11 @@ async def test_time_index_sanity(place: Place) -> None:
 
     checked(b"")
     checked(struct.pack(">qiqi", 5, 0, 6, 1))
-    with pytest.raises(CorruptIndexError, match="older than its first"):
-        checked(struct.pack(">qiqi", 5, 0, 4, 1))
+    for last in (4, 5):
+        with pytest.raises(CorruptIndexError, match="no later than its first"):
+            checked(struct.pack(">qiqi", 5, 0, last, 1))
+    with pytest.raises(CorruptIndexError, match="ends with an empty entry"):
+        checked(bytes(12))
     with pytest.raises(CorruptIndexError, match="98 lies before"):
         checked(struct.pack(">qiqi", 5, 0, 6, -2))
     with pytest.raises(CorruptIndexError, match="25 bytes"):
