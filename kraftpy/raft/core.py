@@ -143,6 +143,7 @@ class RaftCore:
             "log_end_offset": quorum.log.end_offset,
             "last_epoch": quorum.log.last_epoch,
             "voters": quorum.voters.latest.ids,
+            "changes_voters": self._membership.is_busy,
         }
 
     # Inputs.

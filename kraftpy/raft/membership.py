@@ -264,6 +264,11 @@ class Membership:
     def _fail_without_leader(self) -> None:
         self._finish(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a change is under way."""
+        return self._change is not None
+
     def next_deadline_ms(self) -> int | None:
         return None if self._change is None else self._change.deadline_ms
 

@@ -179,10 +179,13 @@ class Nemesis:
         if lost.core is None or len(cores) < len(nodes):
             return False
         voters = lost.core.quorum.voters.latest
+        if not voters.contains(lost.key):
+            # It might be asking to be added, and would leave a voter that never was one.
+            return False
         for core in cores:
             if core.quorum.voters.latest != voters:
                 return False
-            if core.quorum.election.leader_id == lost.node_id:
+            if core.quorum.election.leader_id == lost.node_id or core.describe()["changes_voters"]:
                 return False
         present = {node.key for node in nodes}
         if any(voter.key not in present and voter.key != lost.key for voter in voters.voters):

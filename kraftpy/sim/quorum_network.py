@@ -66,7 +66,7 @@ class QuorumNetwork:
         random = self._random
         if self.loss and random.random() < self.loss:
             return
-        arrive = partial(self._arrive, sender, receiver, asker, send.request)
+        arrive = partial(self._arrive, sender, sender.key, receiver, asker, send.request)
         self._heap.plan(self._delay_us(), arrive)
         if self.duplication and random.random() < self.duplication:
             self._heap.plan(self._delay_us(), arrive)
@@ -74,10 +74,14 @@ class QuorumNetwork:
     def _arrive(
         self,
         sender: QuorumNode,
+        sender_key: ReplicaKey,
         receiver: QuorumNode,
         asker: Asker,
         request: inputs.RaftRequest,
     ) -> None:
+        if sender.key != sender_key:
+            # The replica that asked is no more; the one in its place must not be taken for it.
+            return
         if receiver.is_up:
             receiver.receive(asker, request)
         elif sender.incarnation == asker.incarnation:
@@ -87,6 +91,13 @@ class QuorumNetwork:
             sender.feed(failed, "refused")
             if self._random.random() < self.swarm.evidence and not receiver.is_up:
                 sender.feed(inputs.PeerUnreachable(asker.asked_id), "evidence")
+
+    def report_death(self, dead_id: int, witness: QuorumNode) -> None:
+        """The witness's connection broke and the port refuses it."""
+        if witness.is_up:
+            for place, server in enumerate(witness.config.bootstrap_servers):
+                if server.host == host_of(dead_id):
+                    witness.feed(inputs.PeerUnreachable(-2 - place), "evidence")
 
     def response(self, sender: QuorumNode, asker: Asker, response: inputs.RaftResponse) -> None:
         if asker.node_id == OPERATOR or (sender.node_id, asker.node_id) in self.cuts:
