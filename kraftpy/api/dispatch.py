@@ -74,14 +74,14 @@ class Dispatcher:
 
     def serve(self, channel: Channel, frame: memoryview, answer: Answer) -> None:
         if len(frame) < _START_OF_HEADER.size:
-            raise BadRequest(_refusal("header cut short", None, None, channel))
+            raise BadRequest("a header cut short")
         api_key, api_version, correlation_id = _START_OF_HEADER.unpack_from(frame)
         api = self._table.get(api_key)
         if api is None:
-            raise BadRequest(_refusal("API not served here", api_key, api_version, channel))
+            raise BadRequest(_refusal("API not served here", api_key, api_version))
         if not api.min_version <= api_version <= api.max_version:
             if api_key != API_VERSIONS_KEY:
-                raise BadRequest(_refusal("version not served", api_key, api_version, channel))
+                raise BadRequest(_refusal("version not served", api_key, api_version))
             self._refuse_api_versions(correlation_id, answer)
             return
         try:
@@ -90,7 +90,7 @@ class Dispatcher:
             # don't look at what stands behind a request.
             request = decode(api.request_class, api_version, frame[position:], may_have_rest=True)
         except DecodeError as error:
-            refusal = _refusal(f"malformed request: {error}", api_key, api_version, channel)
+            refusal = _refusal(f"malformed request: {error}", api_key, api_version)
             raise BadRequest(refusal) from error
         answer.measure(self._metrics.recorder(api.name, api_version))
         context = RequestContext(
@@ -144,9 +144,6 @@ def _serve(handler: Handler, metrics: RequestMetrics) -> _ServedApi:
     )
 
 
-def _refusal(reason: str, api_key: int | None, api_version: int | None, channel: Channel) -> str:
-    return (
-        f"{reason} api_key={api_key} api_version={api_version}"
-        f" connection_id={channel.connection_id} listener={channel.listener_name}"
-        f" principal={channel.principal}"
-    )
+def _refusal(reason: str, api_key: int, api_version: int) -> str:
+    """What the network logs beside connection id, listener and principal."""
+    return f"{reason} api_key={api_key} api_version={api_version}"

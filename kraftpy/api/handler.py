@@ -155,7 +155,7 @@ class RequestContext:
         )
 
     def _begin_answer(self) -> None:
-        assert_always(not self._is_answered, "request-answered-twice", request=self.describe)
+        assert_always(not self._is_answered, "request-answered-twice", api_key=self.api_key)
         self._is_answered = True
 
     def _encode(self, response: Response) -> list[Part] | None:

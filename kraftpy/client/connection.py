@@ -93,6 +93,8 @@ class Connection:
         while the answer is awaited: then the request may or may not have been carried out.
         """
         async with self._slots:
+            # Those who asked before may have given up waiting, and noticed nothing.
+            self._give_up_if_overdue()
             done = trio.Event()
             pending, parts = self._core.submit(
                 message,
@@ -127,6 +129,9 @@ class Connection:
             seconds = max(0.0, (deadline_ms - self._clock.monotonic_ms()) / 1000)
         with self._clock.move_on_after(seconds):
             await done.wait()
+        self._give_up_if_overdue()
+
+    def _give_up_if_overdue(self) -> None:
         self._core.expire(self._clock.monotonic_ms())
         self._shut_if_lost()
 

@@ -101,8 +101,6 @@ def test_what_is_no_request_costs_the_connection(bench: Bench, frame: bytes, rea
     if len(frame) >= 8:
         key, version = struct.unpack_from(">hh", frame)
         assert f"api_key={key} api_version={version}" in str(refused.value)
-    assert "connection_id=127.0.0.1:9092-127.0.0.1:51234-0" in str(refused.value)
-    assert "listener=PLAINTEXT principal=User:ANONYMOUS" in str(refused.value)
 
 
 def test_bytes_behind_a_request_are_passed_over(bench: Bench) -> None:

@@ -211,6 +211,28 @@ async def test_silence_fails_all_requests_of_the_connection(
             await connection.request(MetadataRequest())
 
 
+async def test_silence_is_noticed_though_every_caller_gives_up(
+    places: Places, autojump_clock: MockClock
+) -> None:
+    """Callers with shorter patience than the connection must not keep a dead one alive."""
+    world = places.world("us")
+    async with (
+        scripted_server(places.world("node"), "node", stay_silent, port=PORT),
+        trio.open_nursery() as nursery,
+    ):
+        connection = await connect(world, nursery, ("node", PORT), SETTINGS)
+        for _ in range(5):
+            with trio.move_on_after(1):
+                await connection.request(MetadataRequest())
+        assert connection.is_open
+        started = trio.current_time()
+        with pytest.raises(ConnectionLost) as lost:
+            await connection.request(MetadataRequest())
+        assert lost.value.evidence is Evidence.TIMED_OUT
+        assert trio.current_time() == started
+        assert connection.core.in_flight_count == 0
+
+
 @pytest.mark.parametrize(
     "garbage",
     [
