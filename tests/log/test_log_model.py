@@ -10,6 +10,7 @@ wrote.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -65,6 +66,8 @@ class Entry:
 class Transaction:
     producer_id: int
     first: int
+    # Of the data that is not deleted; the first is beyond the last if all of it is.
+    first_left: int
     last_data: int
     marker: int | None = None
     is_aborted: bool = False
@@ -324,11 +327,14 @@ class LogMachine(RuleBasedStateMachine):
         ]
         # A state that was rebuilt knows nothing of what was deleted, and a snapshot nothing of
         # markers that were not replicated.
-        known = [t for t in holding if t.last_data >= self.start]
-        open_or_new = [t for t in known if t.marker is None or t.marker >= self.rebuilt_up_to]
+        open_or_new = [t for t in holding if t.marker is None or t.marker >= self.rebuilt_up_to]
         assert log.last_stable_offset in [
-            max(self.start, min([self.high_watermark, *(t.first for t in transactions)]))
-            for transactions in (holding, known, open_or_new)
+            max(self.start, min([self.high_watermark, *firsts]))
+            for firsts in (
+                [t.first for t in holding],
+                [t.first_left for t in holding],
+                [t.first_left for t in open_or_new],
+            )
         ]
         log._watermarks.check(log.last_stable_offset)
 
@@ -408,7 +414,12 @@ class LogMachine(RuleBasedStateMachine):
             known = opened.get(entry.producer_id)
             if entry.is_commit is None:
                 first = entry.base if known is None else known.first
-                opened[entry.producer_id] = Transaction(entry.producer_id, first, entry.last)
+                first_left = sys.maxsize if known is None else known.first_left
+                if entry.last >= self.start:
+                    first_left = min(first_left, entry.base)
+                opened[entry.producer_id] = Transaction(
+                    entry.producer_id, first, first_left, entry.last
+                )
             elif known is not None:
                 is_aborted = not entry.is_commit
                 ended.append(replace(known, marker=entry.base, is_aborted=is_aborted))
