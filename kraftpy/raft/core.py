@@ -222,7 +222,8 @@ class RaftCore:
             return True
         if not quorum.election.has_leader:
             quorum.adopt(outcome.epoch, outcome.leader_id, endpoints)
-        if error is ErrorCode.NONE:
+        if error in (ErrorCode.NONE, ErrorCode.INVALID_VOTER_KEY):
+            # A replica with another directory than the voter's has said all that it ever will.
             return False
         if error in _FATAL_ERRORS:
             raise InternalInvariant(f"raft-refused: {error.name} from {node_id}")
@@ -230,7 +231,7 @@ class RaftCore:
             return False
         if error is ErrorCode.UNSUPPORTED_VERSION and isinstance(response, vote.VoteResponse):
             self._elections.on_vote_unsupported()
-        elif error is not ErrorCode.INVALID_VOTER_KEY:
+        else:
             quorum.connections.back_off(node_id, quorum.now_ms)
         return True
 

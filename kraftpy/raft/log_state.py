@@ -106,7 +106,7 @@ class LogState:
         self.last_epoch = self._epoch_at_end()
         assert_always(self.high_watermark <= end_offset, "raft-snapshot-beyond-log")
         assert_always(
-            start_offset == 0 or any(each.end_offset == start_offset for each in self.snapshots),
+            start_offset == 0 or (self.snapshots and self.snapshots[0].end_offset == start_offset),
             "raft-log-start-without-snapshot",
             start_offset=start_offset,
         )
@@ -260,7 +260,11 @@ class LogState:
 
     def trim(self, oldest_kept: SnapshotId) -> tuple[SnapshotId, ...]:
         """Begin at a snapshot's end; the snapshots below are returned."""
-        assert_always(oldest_kept in self.snapshots, "raft-trim-unknown-snapshot")
+        assert_always(
+            oldest_kept in self.snapshots and oldest_kept.end_offset >= self.start_offset,
+            "raft-trim-snapshot",
+            oldest_kept=oldest_kept,
+        )
         position = self.snapshots.index(oldest_kept)
         removed = tuple(self.snapshots[:position])
         del self.snapshots[:position]

@@ -279,10 +279,10 @@ class Membership:
         quorum = self._quorum
         if role.has_updated_voter or quorum.now_ms < role.update_voter_deadline_ms:
             return False
-        role.update_voter_deadline_ms = quorum.now_ms + quorum.config.fetch_timeout_ms
         voter = quorum.voters.latest.find(quorum.local.node_id)
         if voter is None or not voter.key.stands_for(quorum.local):
             return False
+        role.update_voter_deadline_ms = quorum.now_ms + quorum.config.fetch_timeout_ms
         mine = Voter(quorum.local, quorum.config.endpoints)
         if quorum.kraft_versions.latest >= 1 and voter == mine:
             return False

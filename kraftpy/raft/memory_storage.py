@@ -213,7 +213,9 @@ class MemoryStorage:
         if newest is not None and newest.end_offset > log.end_offset:
             # The crash came between the download's end and the emptying of the log.
             log.apply(InstallSnapshot(newest, 0), log.snapshots[newest])
-            self.durable = log.copy()
+        for snapshot_id in [each for each in log.snapshots if each.end_offset < log.start_offset]:
+            del log.snapshots[snapshot_id]
+        self.durable = log.copy()
         epochs: list[tuple[int, int]] = []
         for batch in log.batches:
             if not epochs or epochs[-1][0] != batch.epoch:

@@ -1,0 +1,357 @@
+"""Changes of the voter set: KIP-853 and rule 3 of kraft.md section 20."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from raft_cluster import CLUSTER_ID, Cluster, directory, endpoint_of, key_of, voter_of
+from test_raft_rules import batch_of, elected, leader_of
+
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.ids import ZERO_UUID, Uuid
+from kraftpy.protocol.schema import k18_api_versions as api_versions
+from kraftpy.protocol.schema import k55_describe_quorum as describe_quorum
+from kraftpy.protocol.schema import k80_add_raft_voter as add_voter
+from kraftpy.protocol.schema import k81_remove_raft_voter as remove_voter
+from kraftpy.protocol.schema import k82_update_raft_voter as update_voter
+from kraftpy.raft import inputs
+from kraftpy.raft.describing import OBSERVER_FORGOTTEN_MS
+from kraftpy.raft.memory_storage import MemoryStorage
+from kraftpy.raft.roles import Follower, Leader, Resigned, RoleName
+from kraftpy.raft.voters import ReplicaKey, VoterSet
+
+
+def add(node_id: int, **changes: Any) -> add_voter.AddRaftVoterRequest:
+    request = add_voter.AddRaftVoterRequest(
+        cluster_id=CLUSTER_ID,
+        voter_id=node_id,
+        voter_directory_id=directory(node_id),
+        listeners=[
+            add_voter.Listener(
+                name="CONTROLLER", host=endpoint_of(node_id).host, port=endpoint_of(node_id).port
+            )
+        ],
+    )
+    for name, value in changes.items():
+        setattr(request, name, value)
+    return request
+
+
+def remove(node_id: int, directory_id: Uuid | None = None) -> remove_voter.RemoveRaftVoterRequest:
+    return remove_voter.RemoveRaftVoterRequest(
+        cluster_id=CLUSTER_ID,
+        voter_id=node_id,
+        voter_directory_id=directory(node_id) if directory_id is None else directory_id,
+    )
+
+
+def outcome(cluster: Cluster, request: Any, node_id: int = 1) -> ErrorCode | None:
+    """The error code of the answer once everything has settled; None if there is none yet."""
+    cluster.ask(node_id, request)
+    request_id = cluster.nodes[node_id].next_request_id
+    cluster.settle()
+    response = cluster.nodes[node_id].replies.get(request_id)
+    return None if response is None else ErrorCode(response.error_code)
+
+
+def voters(cluster: Cluster, node_id: int) -> tuple[int, ...]:
+    return cluster[node_id].quorum.voters.latest.ids
+
+
+def test_an_observer_that_keeps_up_becomes_a_voter() -> None:
+    """KRF-76"""
+    cluster = elected(3, 1)
+    assert outcome(cluster, add(4)) is ErrorCode.NONE
+    cluster.advance(10)
+    assert all(voters(cluster, node_id) == (1, 2, 3, 4) for node_id in (1, 2, 3, 4))
+    assert cluster[4].quorum.is_voter
+
+
+def test_the_answer_waits_for_the_majority_of_the_new_set() -> None:
+    """KRF-76: 1 and 2 are a majority of three, not of four"""
+    cluster = elected(3, 1)
+    cluster.crash(3)
+    cluster.cut = {(4, 1)}
+    cluster.ask(1, add(4))
+    cluster.cut = set()
+    cluster.deliver()  # ApiVersions to the new voter
+    cluster.cut = set()
+    while not any("appends" in line for line in cluster.lines):
+        cluster.deliver()
+    cluster.cut = {(4, 1)}
+    assert voters(cluster, 1) == (1, 2, 3, 4)
+    request_id = cluster.nodes[1].next_request_id
+    cluster.settle()
+    assert request_id not in cluster.nodes[1].replies
+    cluster.cut = set()
+    cluster.now_ms += 1
+    cluster[4].quorum.connections.forget()
+    cluster.step(4, inputs.TimeAdvanced())
+    cluster.settle()
+    assert cluster.nodes[1].replies[request_id].error_code == 0
+
+
+def test_an_answer_right_after_the_append() -> None:
+    """KRF-76: v1 without waiting"""
+    cluster = elected(3, 1)
+    cluster.crash(3)
+    cluster.cut = {(2, 1)}
+    assert outcome(cluster, add(4, ack_when_committed=False)) is ErrorCode.NONE
+    assert not cluster[1].describe()["changes_voters"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"voter_id": 2}, ErrorCode.DUPLICATE_VOTER),
+        ({"voter_directory_id": ZERO_UUID}, ErrorCode.INVALID_REQUEST),
+        ({"listeners": []}, ErrorCode.INVALID_REQUEST),
+        ({"voter_id": -1}, ErrorCode.INVALID_REQUEST),
+        ({"voter_directory_id": directory(4, 7)}, ErrorCode.REQUEST_TIMED_OUT),
+        ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+    ],
+)
+def test_additions_that_are_refused(changes: dict[str, Any], error: ErrorCode) -> None:
+    """KRF-77"""
+    cluster = elected(3, 1)
+    assert outcome(cluster, add(4, **changes)) is error
+    assert voters(cluster, 1) == (1, 2, 3)
+
+
+def test_only_the_leader_adds() -> None:
+    cluster = elected(3, 1)
+    assert outcome(cluster, add(4), 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_an_unreachable_node_is_not_added() -> None:
+    """KRF-77"""
+    cluster = elected(3, 1)
+    cluster.crash(4)
+    assert outcome(cluster, add(4)) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_node_that_does_not_answer_is_given_up() -> None:
+    """KRF-77: after the request timeout"""
+    cluster = elected(3, 1)
+    cluster.cut = {(4, 1)}
+    assert outcome(cluster, add(4)) is None
+    request_id = cluster.nodes[1].next_request_id
+    cluster.advance(2_000)
+    assert cluster.nodes[1].replies[request_id].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_node_of_another_version_is_not_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KRF-77"""
+    monkeypatch.setattr(
+        "kraftpy.raft.core._supported_kraft_versions", api_versions.ApiVersionsResponse
+    )
+    assert outcome(elected(3, 1), add(4)) is ErrorCode.INVALID_REQUEST
+
+
+def test_static_voters_do_not_change() -> None:
+    """KRF-77: kraft.version 0"""
+    assert outcome(elected(3, 1, dynamic=False), add(4)) is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_rule_3_one_change_at_a_time() -> None:
+    """KRF-77: a change that is not committed closes the gate"""
+    cluster = elected()
+    cluster.crash(2)
+    cluster.crash(3)
+    assert outcome(cluster, remove(2)) is None
+    assert outcome(cluster, remove(3)) is ErrorCode.REQUEST_TIMED_OUT
+    cluster.advance(2_000)
+    # The first was answered by its timeout, but its record is still not committed.
+    assert isinstance(cluster[1].quorum.role, Leader)
+    assert outcome(cluster, remove(3)) is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_no_change_before_the_leader_has_committed() -> None:
+    """KRF-77: no high watermark"""
+    cluster = elected(3, 1)
+    _, role = leader_of(cluster)
+    role.high_watermark = None
+    assert outcome(cluster, remove(3)) is ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (remove(3, directory(3, 1)), ErrorCode.VOTER_NOT_FOUND),
+        (remove(9), ErrorCode.VOTER_NOT_FOUND),
+        (remove(3, ZERO_UUID), ErrorCode.INVALID_REQUEST),
+        (remove(3), ErrorCode.NONE),
+    ],
+)
+def test_removals(request_: Any, error: ErrorCode) -> None:
+    """KRF-78"""
+    assert outcome(elected(), request_) is error
+
+
+def test_the_last_voter_stays() -> None:
+    """KRF-78"""
+    assert outcome(elected(1), remove(1)) is ErrorCode.VOTER_NOT_FOUND
+
+
+def test_rule_3_a_leader_that_removes_itself_commits_without_counting_itself() -> None:
+    """KRF-79"""
+    cluster = elected()
+    cluster.cut = {(2, 1), (3, 1)}
+    assert outcome(cluster, remove(1)) is None
+    assert isinstance(cluster[1].quorum.role, Leader)
+    assert not cluster[1].quorum.is_voter
+    # Its own disk and one other are two of three, but one of the two that count.
+    request_id = cluster.nodes[1].next_request_id
+    cluster.cut = set()
+    for node_id in (2, 3):
+        cluster[node_id].quorum.connections.forget()
+        cluster.step(node_id, inputs.TimeAdvanced())
+    cluster.settle()
+    assert cluster.nodes[1].replies[request_id].error_code == 0
+    assert isinstance(cluster[1].quorum.role, Resigned) or cluster[1].quorum.epoch > 1
+    cluster.advance(3_000)
+    assert cluster.leader() in (2, 3)
+    assert voters(cluster, cluster.leader()) == (2, 3)
+
+
+def test_rule_3_truncation_takes_a_voter_set_back() -> None:
+    """KRF-75"""
+    cluster = elected()
+    quorum = cluster[2].quorum
+    quorum.append([batch_of(3, 1)])
+    quorum.voters.add(4, VoterSet([voter_of(2)]))
+    quorum.log.end_offset = 5
+    assert quorum.voters.latest.ids == (2,)
+    quorum.truncate(4)
+    assert quorum.voters.latest.ids == (1, 2, 3)
+
+
+def test_a_voter_removed_in_vain_can_still_campaign() -> None:
+    """Its removal is in no other log, and its own log is the only one that can win."""
+    cluster = elected(2)
+    cluster.cut = {(1, 2), (2, 1)}
+    leader_id, _ = leader_of(cluster)
+    assert outcome(cluster, remove(leader_id), leader_id) is None
+    cluster.step(leader_id, inputs.Resign(1))
+    cluster.cut = set()
+    cluster.advance(8_000)
+    # Its log wins; the removal is committed by it, and the other leads.
+    assert cluster.leader() == 3 - leader_id
+    assert voters(cluster, 3 - leader_id) == (3 - leader_id,)
+
+
+def update(node_id: int, **changes: Any) -> update_voter.UpdateRaftVoterRequest:
+    request = update_voter.UpdateRaftVoterRequest(
+        cluster_id=CLUSTER_ID,
+        current_leader_epoch=1,
+        voter_id=node_id,
+        voter_directory_id=directory(node_id),
+        listeners=[update_voter.Listener(name="CONTROLLER", host="node9", port=1)],
+        kraft_version_feature=update_voter.KRaftVersionFeature(max_supported_version=1),
+    )
+    for name, value in changes.items():
+        setattr(request, name, value)
+    return request
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({}, ErrorCode.NONE),
+        ({"voter_id": 9}, ErrorCode.VOTER_NOT_FOUND),
+        ({"voter_directory_id": directory(2, 1)}, ErrorCode.VOTER_NOT_FOUND),
+        ({"listeners": []}, ErrorCode.INVALID_REQUEST),
+        ({"kraft_version_feature": update_voter.KRaftVersionFeature()}, ErrorCode.INVALID_REQUEST),
+        ({"current_leader_epoch": 2}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"current_leader_epoch": 0}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+    ],
+)
+def test_updates(changes: dict[str, Any], error: ErrorCode) -> None:
+    """KRF-80"""
+    cluster = elected()
+    assert outcome(cluster, update(2, **changes)) is error
+    voter = cluster[1].quorum.voters.latest.find(2)
+    assert voter is not None
+    assert (voter.endpoints[0].host == "node9") is (error is ErrorCode.NONE)
+
+
+def test_a_follower_reports_its_new_endpoint() -> None:
+    """KRF-80"""
+    cluster = elected()
+    cluster.crash(2)
+    node = cluster.nodes[2]
+    moved = replace(endpoint_of(2), port=9999)
+    node.config = replace(node.config, endpoints=(moved,))
+    cluster.start(2)
+    cluster.advance(3_000)
+    voter = cluster[1].quorum.voters.latest.find(2)
+    assert voter is not None
+    assert voter.endpoints == (moved,)
+    cluster.lines.clear()
+    cluster.advance(5_000)
+    assert not any("UpdateRaftVoter" in line for line in cluster.lines)
+
+
+def lose_disk(cluster: Cluster, node_id: int, *, auto_join: bool) -> None:
+    cluster.crash(node_id)
+    node = cluster.nodes[node_id]
+    node.storage = MemoryStorage()
+    node.config = replace(node.config, local=key_of(node_id, 1), auto_join=auto_join)
+    cluster.start(node_id)
+
+
+def test_a_lost_disk_makes_another_replica() -> None:
+    """KRF-81"""
+    cluster = elected()
+    lose_disk(cluster, 3, auto_join=False)
+    cluster.advance(5_000)
+    quorum = cluster[3].quorum
+    assert isinstance(quorum.role, Follower)
+    assert not quorum.is_voter
+    assert not cluster[1].quorum.voters.latest.contains(key_of(3, 1))
+
+
+def test_auto_join_replaces_its_stale_entry() -> None:
+    """KRF-83"""
+    cluster = elected()
+    lose_disk(cluster, 3, auto_join=True)
+    cluster.lines.clear()
+    cluster.advance(6_500)
+    asked = [line for line in cluster.lines if "3 -> 1" in line and line.endswith("RaftVoter")]
+    assert asked == ["3 -> 1 RemoveRaftVoter", "3 -> 1 AddRaftVoter"]
+    assert cluster[1].quorum.voters.latest.contains(key_of(3, 1))
+
+
+def test_describe_quorum_is_for_the_leader() -> None:
+    """KRF-84"""
+    cluster = elected(3, 1)
+    part = describe_quorum.RequestPartitionData()
+    topic = describe_quorum.RequestTopicData(topic_name="__cluster_metadata", partitions=[part])
+    request = describe_quorum.DescribeQuorumRequest(topics=[topic])
+    said = cluster.ask(1, request).topics[0].partitions[0]
+    assert (said.leader_id, said.leader_epoch, said.high_watermark) == (1, 1, 3)
+    assert [each.replica_id for each in said.current_voters] == [1, 2, 3]
+    assert [each.log_end_offset for each in said.current_voters] == [3, 3, 3]
+    assert [each.replica_id for each in said.observers] == [4]
+    assert said.observers[0].last_caught_up_timestamp >= 0
+    refused = cluster.ask(2, request).topics[0].partitions[0]
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    nobody = describe_quorum.DescribeQuorumRequest()
+    assert cluster.ask(1, nobody).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    cluster.crash(4)
+    cluster.advance(OBSERVER_FORGOTTEN_MS + 1_000)
+    assert cluster.ask(1, request).topics[0].partitions[0].observers == []
+
+
+def test_voters_of_the_log_override_static_ones() -> None:
+    """KRF-74"""
+    cluster = elected(3)
+    cluster.crash(1)
+    static = VoterSet([replace(voter_of(9), key=ReplicaKey(9))])
+    cluster.nodes[1].config = replace(cluster.nodes[1].config, static_voters=static)
+    cluster.start(1)
+    assert voters(cluster, 1) == (1, 2, 3)
+    assert cluster[1].quorum.role.name is RoleName.RESIGNED
