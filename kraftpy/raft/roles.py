@@ -5,8 +5,8 @@ What must survive a crash (epoch, leader, vote) lies in the ElectionState beside
 contradict the disk. "Voted" is Unattached with a vote, "observer" is Unattached or Follower of a
 node that is no voter.
 
-TRANSITIONS is the whole truth about changes: `Quorum` refuses every other one, and the diagram in
-docs/raft.md is drawn from it. Giving a vote changes the promise, not the role.
+TRANSITIONS is the whole truth about changes: `Quorum` refuses every other one, and the table in
+docs/raft.md is made from it. Giving a vote changes the promise, not the role.
 """
 
 from __future__ import annotations

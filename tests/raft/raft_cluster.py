@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from kraftpy.protocol.codec import decode, encode_bytes
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
+from kraftpy.protocol.registry import API
 from kraftpy.protocol.schema import k01_fetch as fetch
 from kraftpy.protocol.schema import k52_vote as vote
 from kraftpy.protocol.schema import k53_begin_quorum_epoch as begin
@@ -104,6 +106,8 @@ class Cluster:
         self.lines: list[str] = []
         self.messages: deque[tuple[int, int, Any]] = deque()
         self.cut: set[tuple[int, int]] = set()
+        # Whether messages go through their newest encoding, as on a real connection.
+        self.encodes = False
         self.nodes: dict[int, Node] = {}
         for node_id in range(1, voters + observers + 1):
             config = config_of(
@@ -195,8 +199,11 @@ class Cluster:
                 return
             node.next_request_id += 1
             node.askers[node.next_request_id] = (sender, message.node_id, message.correlation_id)
-            self.step(receiver, inputs.RequestReceived(node.next_request_id, message.request))
+            request = through_the_wire(message.request) if self.encodes else message.request
+            self.step(receiver, inputs.RequestReceived(node.next_request_id, request))
         elif node.core is not None:
+            if self.encodes:
+                message = replace(message, response=through_the_wire(message.response))
             self.step(receiver, message)
 
     def advance(self, milliseconds: int) -> None:
@@ -301,6 +308,12 @@ class Cluster:
 
     def election(self, node_id: int) -> ElectionState:
         return self[node_id].quorum.election
+
+
+def through_the_wire(message: Any) -> Any:
+    """The message as it arrives, in the newest version of its API."""
+    version = API[message.KEY].max_version
+    return decode(type(message), version, encode_bytes(message, version))
 
 
 def snapshot_name(snapshot_id: SnapshotId) -> str:

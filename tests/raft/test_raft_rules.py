@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -25,7 +26,7 @@ from kraftpy.raft import inputs
 from kraftpy.raft.core import RaftCore
 from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.elections import Elections
-from kraftpy.raft.log_state import Batch
+from kraftpy.raft.log_state import Batch, SnapshotId
 from kraftpy.raft.memory_storage import MemoryStorage
 from kraftpy.raft.quorum import MAX_BATCH_BYTES
 from kraftpy.raft.replication import Replication
@@ -35,6 +36,7 @@ from kraftpy.records.batch import RecordBatch
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.records.control import ControlType, control_type
 from kraftpy.records.reader import read_records
+from kraftpy.sim.quorum_nemesis import snapshot_bytes
 from kraftpy.world import InternalInvariant
 
 
@@ -700,3 +702,36 @@ def test_endpoints_of_the_leader_come_with_every_answer() -> None:
     cluster = elected()
     response = cluster.ask(2, fetch_request(3, 0, 0))
     assert response.node_endpoints[0].host == endpoint_of(1).host
+
+
+def test_everything_passes_through_the_wire() -> None:
+    """Election, replication, snapshot, voter change and resignation in encoded messages."""
+    cluster = Cluster(3, 1)
+    cluster.encodes = True
+    cluster.nodes[4].config = replace(cluster.nodes[4].config, auto_join=True)
+    cluster.start()
+    cluster.advance(100)
+    cluster.propose(1, "a", "b")
+    cluster.advance(3_000)
+    assert cluster[4].quorum.is_voter
+    cluster.crash(3)
+    cluster.propose(1, "c")
+    cluster.settle()
+    snapshot_id = SnapshotId(cluster[1].quorum.log.high_watermark, 1)
+    data = snapshot_bytes(snapshot_id, cluster[1].quorum.voters.latest, 1)
+    cluster.nodes[1].storage.freeze_snapshot(snapshot_id, data)
+    cluster.step(1, inputs.SnapshotFrozen(snapshot_id))
+    cluster.step(1, inputs.SnapshotsExpired(snapshot_id))
+    cluster.start(3)
+    cluster.advance(100)
+    assert cluster[3].quorum.log.start_offset == snapshot_id.end_offset
+    cluster.step(1, inputs.Resign(1))
+    cluster.advance(500)
+    assert cluster.leader() != 1
+    ends = {cluster[node_id].quorum.log.high_watermark for node_id in cluster.nodes}
+    assert ends == {snapshot_id.end_offset + 1}
+    kinds = {line.split()[3] for line in cluster.lines if "->" in line}
+    assert kinds >= {
+        *("Fetch", "PreVote", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot"),
+        *("AddRaftVoter", "ApiVersions"),
+    }
