@@ -144,13 +144,14 @@ class DirectoryLoader:
         if not directory.is_online:
             log.go_offline(str(directory.failure))
             return
+        if topic_id is not None:
+            # Of a future log too: it may be all that a move has left.
+            self.topic_ids[topic_partition] = topic_id
         if parsed.is_future:
             directory.futures[topic_partition] = log
             return
         log.update_high_watermark(self._high_watermarks.get(topic_partition, 0))
         directory.logs[topic_partition] = log
-        if topic_id is not None:
-            self.topic_ids[topic_partition] = topic_id
 
     async def _read_topic_id(self, path: str) -> Uuid | None:
         metadata = f"{path}/{PARTITION_METADATA}"

@@ -117,6 +117,7 @@ class LogFiles:
         """
         for segment in segments:
             await segment.sync()
+        await self.sync_names()
         for segment in reversed(segments):
             await segment.rename(self._environment.disk, self.directory, SWAP_SUFFIX)
             await self.sync_names()
