@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from kraftpy.config import NodeConfig
+from kraftpy.log.cleaner_settings import CleanerSettings
 
 __all__ = ["NEVER_MS", "LogManagerSettings"]
 
 NEVER_MS: Final = 2**63 - 1
+_TASKS_FOR_A_THREAD: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +24,8 @@ class LogManagerSettings:
     node_id: int
     cordoned_directories: tuple[str, ...] = ()
     """Those that get no new partitions; `*` for all."""
-    loaders_per_directory: int = 2
+    loaders_per_directory: int = 8
+    """Logs that are loaded at a time. These are tasks, which wait for the disk most of the time."""
     initial_delay_ms: int = 30_000
     """Before the first round of the chores, so that a start is not slowed down."""
     retention_check_interval_ms: int = 300_000
@@ -33,6 +36,7 @@ class LogManagerSettings:
     producer_expiration_ms: int = 86_400_000
     producer_expiration_check_interval_ms: int = 600_000
     verifies_transactions: bool = True
+    cleaner: CleanerSettings = CleanerSettings()  # noqa: RUF009 (frozen)
     open_files_max: int = 500
     """Handles of all logs together; half of the usual `ulimit -n`, which sockets share."""
 
@@ -46,7 +50,8 @@ class LogManagerSettings:
             cluster_id=cluster_id,
             node_id=node.node_id,
             cordoned_directories=node.get_list("cordoned.log.dirs"),
-            loaders_per_directory=node.get_int("num.recovery.threads.per.data.dir"),
+            loaders_per_directory=_TASKS_FOR_A_THREAD
+            * node.get_int("num.recovery.threads.per.data.dir"),
             initial_delay_ms=node.get_int("log.initial.task.delay.ms"),
             retention_check_interval_ms=node.get_int("log.retention.check.interval.ms"),
             flush_check_interval_ms=node.get_int("log.flush.scheduler.interval.ms"),
@@ -64,5 +69,6 @@ class LogManagerSettings:
                 "producer.id.expiration.check.interval.ms"
             ),
             verifies_transactions=node.get_bool("transaction.partition.verification.enable"),
+            cleaner=CleanerSettings.from_node(node),
             open_files_max=open_files_max,
         )

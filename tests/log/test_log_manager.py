@@ -761,6 +761,7 @@ def test_settings_from_a_nodes_configuration() -> None:
     )
     settings = LogManagerSettings.from_node(node, CLUSTER_ID, open_files_max=9)
     assert settings.directories == ("/x", "/y")
+    assert settings.loaders_per_directory == 8
     assert settings.recovery_point_checkpoint_interval_ms == 60_000
     assert settings.log_start_checkpoint_interval_ms == 60_000
     assert settings.high_watermark_checkpoint_interval_ms == 5_000

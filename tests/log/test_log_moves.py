@@ -16,6 +16,7 @@ from kraftpy.log.manager import LogManager
 from kraftpy.log.offsets import Isolation
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.records.validation import AppendOrigin
+from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk import MemoryDisk, Recording
 from kraftpy.world.memory_disk_crash import CrashPolicy
 from kraftpy.world.memory_disk_faults import SlowDisk
@@ -50,12 +51,13 @@ class Holder:
 
 async def test_a_log_moves_while_it_is_written(home: Home, autojump_clock: MockClock) -> None:
     """LOG-6: a `-future` log, caught up, swapped; nothing is lost, nothing is doubled."""
+    disk = MemoryDisk(clock=MemoryClock(), random=Random(5))
+    home.disk = disk
     async with home.manager().running() as manager:
         holder = Holder(await filled(manager, home))
         holder.log.update_high_watermark(33)
         holder.log.raise_log_start(12)
-        disk = home.disk
-        assert isinstance(disk, MemoryDisk)
+        slowness = disk.inject(SlowDisk(least_seconds=0.01))
         names: list[str] = []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(manager.move, T, home.b, holder.swap)
@@ -65,7 +67,9 @@ async def test_a_log_moves_while_it_is_written(home: Home, autojump_clock: MockC
                     holder.log.append_as_leader(batch(b"%d" % number), 4)
                     number += 1
                 names += await home.names(home.b)
+                await trio.sleep(0.001)
             holder.log.append_as_leader(batch(b"%d" % number), 4)
+        disk.heal(slowness)
         assert any(name.startswith("t-0.") and name.endswith("-future") for name in names)
         assert manager.get(T) is holder.log
         assert manager.future(T) is None
@@ -155,7 +159,7 @@ async def test_a_longer_copy_of_what_was_cut_off_is_not_taken_for_the_log(
 async def test_a_log_that_begins_behind_the_copy(home: Home, autojump_clock: MockClock) -> None:
     """Retention has overtaken the copy: it begins anew."""
     async with home.manager().running() as manager:
-        holder = Holder(await filled(manager, home, 20))
+        holder = Holder(await filled(manager, home, 300))
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(manager.move, T, home.b, holder.swap)
@@ -163,13 +167,13 @@ async def test_a_log_that_begins_behind_the_copy(home: Home, autojump_clock: Moc
                     await trio.lowlevel.checkpoint()
                 scope.cancel()
         log = holder.log
-        for number in range(20, 60):
-            log.append_as_leader(batch(b"%d" % number), 5)
-        log.update_high_watermark(60)
-        log.raise_log_start(50)
+        for number in range(300, 360):
+            log.append_as_leader(batch(b"%d" % number), 40)
+        log.update_high_watermark(360)
+        log.raise_log_start(350)
         await manager.move(T, home.b, holder.swap)
-        assert holder.log.log_start_offset == 50
-        assert values_in(holder.log) == {n: b"%d" % n for n in range(50, 60)}
+        assert holder.log.log_start_offset == 350
+        assert values_in(holder.log) == {n: b"%d" % n for n in range(350, 360)}
 
 
 async def test_a_move_goes_on_after_a_restart(home: Home, autojump_clock: MockClock) -> None:
@@ -346,8 +350,6 @@ async def test_a_crash_at_any_point_of_a_deletion(
 
 async def test_slow_disks_do_not_change_what_happens(home: Home, autojump_clock: MockClock) -> None:
     """Every awaited call takes its time, so that other tasks run in between."""
-    from kraftpy.world.memory_clock import MemoryClock
-
     home.disk = MemoryDisk(clock=MemoryClock(), random=Random(5))
     home.disk.inject(SlowDisk(least_seconds=0.001, mean_more_seconds=0.004))
     async with home.manager().running() as manager:
