@@ -308,7 +308,7 @@ def encode_record(record: MetadataRecord) -> bytes:
         version += 1
     try:
         data: bytes = msgpack.packb((FRAME_VERSION, record_type.type_id, version, values[:count]))
-    except (ValueError, TypeError, OverflowError) as error:
+    except ValueError as error:
         raise MetadataRecordError(f"{record_type.name} can't be written: {error}") from error
     if len(data) > MAX_RECORD_BYTES:
         raise MetadataRecordError(f"{record_type.name} of {len(data)} bytes")
@@ -349,7 +349,7 @@ def _decode(data: Buffer) -> tuple[RecordType, list[object]]:
         raise MetadataRecordError(f"a metadata record of {len(data)} bytes")
     try:
         frame = msgpack.unpackb(data, use_list=False)
-    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
+    except ValueError as error:
         raise MetadataRecordError(f"no msgpack: {error}") from error
     if type(frame) is not tuple or len(frame) != 4:
         raise MetadataRecordError("no array of four elements")

@@ -145,7 +145,7 @@ class SortedMap(Generic[K, V]):
         # What is shared at both ends, nearly everything as a rule, is passed over at C speed.
         ours, theirs = self._chunks, later._chunks
         head = [*map(is_, ours, theirs), False].index(False)
-        tail = [*map(is_, ours[:head:-1], theirs[:head:-1]), False].index(False)
+        tail = [*map(is_, reversed(ours), reversed(theirs)), False].index(False)
         our_index = their_index = head
         before: dict[K, V] = {}
         after: dict[K, V] = {}

@@ -13,8 +13,9 @@ from kraftpy.metadata.changes import ImageChanges, PartitionChange
 from kraftpy.metadata.delta import MetadataDelta
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
 from kraftpy.metadata.local_changes import local_changes
-from kraftpy.metadata.snapshot import snapshot_records
+from kraftpy.metadata.snapshot import load_snapshot, snapshot_batches
 from kraftpy.protocol.ids import Uuid
+from kraftpy.records.batch import RecordBatch
 
 AT = Provenance(5, 1, 0)
 OLD = Uuid(b"topic-id-0000001")
@@ -49,7 +50,7 @@ def test_changes_lead_from_one_image_to_the_other(seed: int, *, is_reloaded: boo
     before = image_of(*source.take(150))
     after = image_of(*source.take(80), base=before)
     if is_reloaded:
-        after = image_of(*snapshot_records(after))
+        after = load_snapshot(map(RecordBatch, snapshot_batches(after)), AT)
     changes = ImageChanges(before, after)
     old, new = contents(before), contents(after)
     for part, found in (
@@ -148,6 +149,13 @@ def test_a_brokers_part_of_a_change() -> None:
     assert where(local_changes(changes, 1).deletions) == [(OLD, 0)]
     assert [directory for _, directory in local_changes(changes, 3).directories] == [DIRECTORY]
     assert local_changes(changes, 4) == local_changes(ImageChanges(BASE, BASE), 4)
+
+    # A role is taken up for a new partition epoch, whatever else may differ.
+    same_epoch = image_of(
+        r.TopicRecord("orders", OLD), r.PartitionRecord(0, OLD, (1, 2), (1,), leader=2)
+    )
+    local = local_changes(ImageChanges(BASE, same_epoch), 1)
+    assert (local.leaders, local.followers) == ((), ())
 
     removed = image_of(r.RemoveTopicRecord(OLD), base=BASE)
     assert where(local_changes(ImageChanges(BASE, removed), 3).deletions) == [(OLD, 1), (OLD, 2)]

@@ -221,8 +221,8 @@ def test_settings_come_and_go() -> None:
     assert [resource.name for resource in image.configs] == [""]
     user, client = r.QuotaEntity("user", None), r.QuotaEntity("client-id", "a")
     image = image_of(
-        r.ClientQuotaRecord((user, client), "producer_byte_rate", 5.0),
-        r.ClientQuotaRecord((client, user), "consumer_byte_rate", 6.0),
+        r.ClientQuotaRecord((client, user), "producer_byte_rate", 5.0),
+        r.ClientQuotaRecord((user, client), "consumer_byte_rate", 6.0),
     )
     (quotas,) = image.client_quotas.values()
     assert quotas.entity == (client, user)

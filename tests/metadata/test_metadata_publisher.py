@@ -130,10 +130,10 @@ def test_nothing_is_published_before_a_record_was_seen() -> None:
 def test_the_first_image_waits_for_an_open_transaction() -> None:
     """A broker would delete its logs as strays of an image that is not complete."""
     rig = Rig(high_watermark=1)
-    rig.commit(r.BeginTransactionRecord(), topic("a"))
+    rig.commit(topic("a"), r.BeginTransactionRecord(), topic("b"))
     assert not rig.publisher.given
     rig.commit(r.EndTransactionRecord())
-    assert rig.names == ["a"]
+    assert rig.names == ["a", "b"]
 
 
 def test_a_new_publisher_begins_with_everything() -> None:
@@ -222,6 +222,7 @@ def test_a_snapshot_takes_the_place_of_everything() -> None:
     rig = Rig()
     rig.commit(topic("a"), topic("b"))
     rig.commit(r.BeginTransactionRecord())
+    rig.replay(r.AbortTransactionRecord())
     seen = len(rig.publisher.given)
     end = Provenance(41, 7, NOW_MS + 5)
     rig.loader.begin_snapshot(end)

@@ -85,6 +85,16 @@ def test_equal_images_give_equal_bytes(seed: int) -> None:
     assert list(snapshot_batches(loaded)) == list(snapshot_batches(stepwise))
 
 
+def test_the_order_in_which_keys_were_set_is_forgotten() -> None:
+    settings = [r.ConfigRecord(4, "", key, "1") for key in ("b", "a", "c")]
+    entity = (r.QuotaEntity("user", "x"), r.QuotaEntity("client-id", None))
+    quotas = [r.ClientQuotaRecord(entity, key, 1.0) for key in ("b", "a")]
+    turned = [r.ClientQuotaRecord(entity[::-1], key, 1.0) for key in ("a", "b")]
+    one, other = fold([*settings, *quotas], 5), fold([*settings[::-1], *turned], 5)
+    assert one == other
+    assert list(snapshot_batches(one)) == list(snapshot_batches(other))
+
+
 def test_features_come_first_and_metadata_version_is_the_very_first() -> None:
     image = fold(
         [
