@@ -104,7 +104,7 @@ async def measure(shape: Shape, directory: str) -> None:
     log.update_high_watermark(log.log_end_offset)
     floor_seconds = await read_twice(log, Pace(clock))
     cleaner = Cleaner(disk, clock, CleanerSettings(), logs=lambda: [log])
-    await cleaner.open_directory(directory)
+    await cleaner.open_directory(directory, [])
     started = time.perf_counter()
     assert await cleaner.clean_dirtiest()
     seconds = time.perf_counter() - started

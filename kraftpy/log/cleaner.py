@@ -7,7 +7,8 @@ below the checkpoint is taken for clean, and a tombstone among it would go witho
 anything. So an entry is lowered before its log is truncated, and forgotten with its log.
 
 Whoever truncates, deletes or moves a log pauses its cleaning for that time (`paused`). A cleaning
-under way is cancelled, and what it has written is removed, before the body begins.
+under way is cancelled, and what it has written is removed, before the body begins. A log is not
+cleaned while it is copied, since the copy of a deleted record could outlive its tombstone.
 
 Data that can't be read, whoever wrote it, makes a log uncleanable: that is said once, and the log
 is left alone until it is truncated or the node starts again. A full disk is no such thing; the
@@ -17,7 +18,7 @@ cleaner tries again later.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 
@@ -128,8 +129,12 @@ class Cleaner:
 
     # Directories and checkpoints.
 
-    async def open_directory(self, path: str) -> None:
-        """Read the checkpoint of a data directory. Raises OSError."""
+    async def open_directory(self, path: str, present: Container[TopicPartition]) -> None:
+        """Read the checkpoint of a data directory, with the logs that are in there.
+
+        Entries of others are dropped for good: a later log of that name begins with nothing. Raises
+        OSError.
+        """
         file = f"{path}/{CLEANER_OFFSET_CHECKPOINT}"
         offsets: dict[TopicPartition, int] = {}
         try:
@@ -138,7 +143,10 @@ class Cleaner:
                 offsets = parse_offsets(text, file)
         except MalformedFileError as error:
             _log.warning("%s; the logs of this directory are cleaned from their start", error)
-        self._checkpoints[path] = _Checkpoint(AtomicFile(self._disk, file), offsets)
+        kept = {key: offset for key, offset in offsets.items() if key in present}
+        self._checkpoints[path] = checkpoint = _Checkpoint(AtomicFile(self._disk, file), kept)
+        if len(kept) < len(offsets):
+            await checkpoint.save()
 
     def close_directory(self, path: str) -> None:
         """It is offline. Its logs are not given any more."""
@@ -155,21 +163,14 @@ class Cleaner:
             await self._set_checkpoint(log, offset)
 
     async def forget(self, log: PartitionLog) -> None:
-        """Before a log is deleted: another of its name begins with nothing."""
+        """The log has left its data directory: another of its name begins with nothing.
+
+        A log that was moved is dirty from its start on in its new place. It may have been copied
+        in parts, between which it was cleaned.
+        """
         self._uncleanable.pop(log.topic_partition, None)
         if self.clean_until(log) is not None:
             await self._set_checkpoint(log, None)
-
-    async def moved(self, log: PartitionLog, old_directory: str) -> None:
-        """`log` has come from another data directory and taken the place of the one there.
-
-        It holds the same records, so it is clean up to the same offset.
-        """
-        old = self._checkpoints.get(old_directory)
-        offset = None if old is None else old.offsets.pop(log.topic_partition, None)
-        await self._set_checkpoint(log, offset)
-        if old is not None and offset is not None:
-            await old.save()
 
     async def _set_checkpoint(self, log: PartitionLog, offset: int | None) -> None:
         checkpoint = self._checkpoint_of(log)

@@ -60,6 +60,7 @@ class LogManager(MovablePartitions):
                 for directory in self._directories:
                     name = f"log-chores[{directory.path}]"
                     nursery.start_soon(directory.chores.run, name=name)
+                nursery.start_soon(self._cleaner.run, name="log-cleaner")
                 self._start_rounds(nursery)
                 yield self
                 nursery.cancel_scope.cancel()
@@ -180,6 +181,7 @@ class LogManager(MovablePartitions):
             self._topic_ids |= loader.topic_ids
         self._check_any_online()
         self._check_no_doubles()
+        await self._each_directory(self._open_for_cleaner)()
         await self._finish_moves()
         await self._each_directory(LogDirectory.write_checkpoints)()
 
@@ -199,6 +201,10 @@ class LogManager(MovablePartitions):
                     "the other: take it out of log.dirs"
                 )
         self._check_any_online()
+
+    async def _open_for_cleaner(self, directory: LogDirectory) -> None:
+        with directory.guard("read the cleaner's checkpoint"):
+            await self._cleaner.open_directory(directory.path, directory.logs)
 
     def _check_any_online(self) -> None:
         if not self._online():

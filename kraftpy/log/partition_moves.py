@@ -66,7 +66,8 @@ class MovablePartitions(Partitions):
             raise StorageError(f"{directory_name(*topic_partition)} is being moved already")
         self._moving[topic_partition] = None
         try:
-            await self._move(topic_partition, target, on_swap)
+            async with self._cleaner.paused(topic_partition):
+                await self._move(topic_partition, target, on_swap)
         finally:
             del self._moving[topic_partition]
 
@@ -145,6 +146,7 @@ class MovablePartitions(Partitions):
         await self._give_name(target, new)
         await source.write_checkpoints()
         await target.write_checkpoints()
+        await self._cleaner.forget(old)
         _log.info("moved %s", new.directory)
 
     async def _give_name(self, directory: LogDirectory, log: PartitionLog) -> None:

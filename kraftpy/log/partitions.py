@@ -21,6 +21,7 @@ from kraftpy.log.checkpoints import (
     TopicPartition,
     format_partition_metadata,
 )
+from kraftpy.log.cleaner import Cleaner
 from kraftpy.log.errors import InconsistentTopicIdError, StorageError, UnknownDirectoryError
 from kraftpy.log.handles import HandlePool
 from kraftpy.log.loading import load_log
@@ -51,6 +52,7 @@ class Partitions:
     """Which log is where, and the changes of that."""
 
     __slots__ = (
+        "_cleaner",
         "_config_of",
         "_directories",
         "_events",
@@ -79,6 +81,7 @@ class Partitions:
             LogDirectory(world, path, settings, pool=self._pool, events=self)
             for path in settings.directories
         ]
+        self._cleaner = Cleaner(world.disk, world.clock, settings.cleaner, logs=lambda: self.logs)
         self._topic_ids: dict[TopicPartition, Uuid] = {}
         # One change at a time for each partition.
         self._turns: dict[TopicPartition, trio.Lock] = {}
@@ -93,6 +96,11 @@ class Partitions:
     def logs(self) -> list[PartitionLog]:
         """Those that can be used, without future ones."""
         return [log for directory in self._online() for log in directory.logs.values()]
+
+    @property
+    def cleaner(self) -> Cleaner:
+        """To be given new settings, and for its metrics."""
+        return self._cleaner
 
     def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
         """The log of a partition; one in an offline directory refuses everything."""
@@ -133,6 +141,7 @@ class Partitions:
     # DirectoryEvents, from the directories to whoever runs the logs.
 
     def directory_failed(self, path: str, lost: Sequence[TopicPartition]) -> None:
+        self._cleaner.close_directory(path)
         self._events.directory_failed(path, lost)
 
     def partition_unlinked(self, topic_partition: TopicPartition, topic_id: Uuid | None) -> None:
@@ -256,7 +265,7 @@ class Partitions:
         When this returns the log is gone for good, and the name is free. Its files are unlinked
         after `file.delete.delay.ms`, and then `partition_unlinked` is called.
         """
-        async with self._turn(topic_partition):
+        async with self._turn(topic_partition), self._cleaner.paused(topic_partition):
             # The future log first: a future log without a current one is a finished move.
             await self._drop_future(topic_partition)
             directory = self.directory_of(topic_partition)
@@ -285,6 +294,8 @@ class Partitions:
         directory.remove_later(log, topic_id, delay_ms=log.config.file_delete_delay_ms)
         _log.info("deleted %s", log.directory)
         await directory.write_checkpoints()
+        if logs is directory.logs:
+            await self._cleaner.forget(log)
 
     def _moving_path(
         self, name: Callable[[str, int, str], str], directory: LogDirectory, log: PartitionLog
@@ -293,19 +304,23 @@ class Partitions:
         return f"{directory.path}/{name(*log.topic_partition, unique)}"
 
     async def truncate(self, log: PartitionLog, offset: int) -> bool:
-        """As `log.truncate_to`, with a recovery point on disk that is not beyond the new end.
+        """As `log.truncate_to`, with checkpoints on disk that are not beyond the new end.
 
-        Else a crash later could leave segments unrecovered that were written since.
+        Else a crash later could leave segments unrecovered, or uncleaned, that were written since.
         """
-        if not await log.truncate_to(offset):
-            return False
-        await self._lower_checkpoints(log)
+        async with self._cleaner.paused(log.topic_partition):
+            await self._cleaner.lower_checkpoint(log, offset)
+            if not await log.truncate_to(offset):
+                return False
+            await self._lower_checkpoints(log)
         return True
 
     async def truncate_fully(self, log: PartitionLog, start_offset: int) -> None:
         """As `log.truncate_fully_and_start_at`, likewise."""
-        await log.truncate_fully_and_start_at(start_offset)
-        await self._lower_checkpoints(log)
+        async with self._cleaner.paused(log.topic_partition):
+            await self._cleaner.lower_checkpoint(log, start_offset)
+            await log.truncate_fully_and_start_at(start_offset)
+            await self._lower_checkpoints(log)
 
     async def _lower_checkpoints(self, log: PartitionLog) -> None:
         directory = self.directory_of(log.topic_partition)

@@ -70,7 +70,7 @@ class CompactedRig(Rig):
         self.log = await self.load(is_clean=is_clean, recovery_point=recovery_point)
         self.log.update_high_watermark(self.log.log_end_offset)
         self.cleaner = Cleaner(self.disk, self.clock, self.settings, logs=lambda: [self.log])
-        await self.cleaner.open_directory(self.root)
+        await self.cleaner.open_directory(self.root, [("t", 0)])
         return self.log
 
     def append(

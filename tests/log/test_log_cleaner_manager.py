@@ -1,0 +1,200 @@
+"""The cleaner within the log manager: it runs, and steps aside for deletion, truncation, moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import trio
+import trio.testing
+from cleaning_rig import keyed, records_in, state_of
+from log_home import CLUSTER_ID, OTHER_ID, SMALL, TOPIC_ID, Home
+
+from kraftpy.config import NodeConfig, from_mapping
+from kraftpy.log.checkpoints import CLEANER_OFFSET_CHECKPOINT
+from kraftpy.log.cleaner_settings import CleanerSettings
+from kraftpy.log.manager import LogManager
+from kraftpy.log.manager_settings import LogManagerSettings
+from kraftpy.log.partition_log import PartitionLog
+from kraftpy.world.memory_disk import MemoryDisk
+
+T0 = ("t", 0)
+SETTINGS = CleanerSettings(map_bytes=10_000, buffer_bytes=1_000)
+SLOW = replace(SETTINGS, max_bytes_per_second=1_000.0)
+
+
+@pytest.fixture
+async def home() -> Home:
+    disk = MemoryDisk()
+    await disk.make_directory("/data")
+    home = Home(disk, "/data")
+    home.config = replace(SMALL, is_compacted=True, is_deleted=False)
+    return home
+
+
+def fill(log: PartitionLog, count: int = 60) -> None:
+    """All of it replicated, and none of it in the active segment."""
+    for number in range(count):
+        log.append_as_leader(keyed((b"k%d" % (number % 5), b"v%d" % number)), 0)
+    log.update_high_watermark(log.log_end_offset)
+    log.roll()
+
+
+async def made(manager: LogManager) -> PartitionLog:
+    return await manager.get_or_create(T0, topic_id=TOPIC_ID, is_new=True)
+
+
+async def wait_for_cleaning(manager: LogManager) -> None:
+    with trio.fail_after(20):
+        while manager.cleaner._current is None:  # noqa: ASYNC110 (nobody is told of it)
+            await trio.sleep(0.1)
+
+
+async def test_it_runs_and_its_checkpoint_outlives_the_manager(
+    home: Home, autojump_clock: trio.testing.MockClock
+) -> None:
+    """LOG-107, LOG-110: without being asked."""
+    async with home.manager(cleaner=SETTINGS).running() as manager:
+        log = await made(manager)
+        fill(log)
+        await trio.sleep(31)
+        assert len(records_in(log)) == 5
+        assert manager.cleaner.clean_until(log) == 60
+        path = log.directory.rpartition("/")[0]
+        assert home.text(f"{path}/{CLEANER_OFFSET_CHECKPOINT}") == "0\n1\nt 0 60\n"
+    async with home.manager(cleaner=SETTINGS).running() as manager:
+        log = await made(manager)
+        assert manager.cleaner.clean_until(log) == 60
+
+
+async def test_a_stop_in_the_middle_of_a_cleaning_is_orderly(
+    home: Home, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with home.manager(cleaner=SLOW).running() as manager:
+        log = await made(manager)
+        fill(log)
+        await wait_for_cleaning(manager)
+        await trio.sleep(5)
+    names = await home.disk.list_directory(log.directory)
+    assert [name for name in names if name.endswith((".cleaned", ".swap"))] == []
+    async with home.manager(cleaner=SETTINGS).running() as manager:
+        assert len(state_of(records_in(await made(manager)))) == 5
+
+
+async def test_a_deleted_log_takes_its_checkpoint_along(
+    home: Home, autojump_clock: trio.testing.MockClock
+) -> None:
+    """LOG-6, LOG-110: also one that is being cleaned; the next of its name begins anew."""
+    async with home.manager(cleaner=SETTINGS).running() as manager:
+        log = await made(manager)
+        fill(log)
+        await trio.sleep(31)
+        manager.cleaner.configure(SLOW)
+        fill(log, 300)
+        await wait_for_cleaning(manager)
+        assert await manager.delete(T0)
+        assert home.events.failed == []
+        path = log.directory.rpartition("/")[0]
+        assert home.text(f"{path}/{CLEANER_OFFSET_CHECKPOINT}") == "0\n0\n"
+        log = await manager.get_or_create(T0, topic_id=OTHER_ID, is_new=True)
+        assert manager.cleaner.clean_until(log) is None
+        await trio.sleep(200)
+    assert home.events.failed == []
+
+
+async def test_a_truncated_log_is_dirty_from_there_on(
+    home: Home, autojump_clock: trio.testing.MockClock
+) -> None:
+    """LOG-98, LOG-110: the checkpoint is lowered on disk before anything is cut."""
+    async with home.manager(cleaner=SETTINGS).running() as manager:
+        log = await made(manager)
+        fill(log)
+        await trio.sleep(31)
+        assert await manager.truncate(log, 40)
+        path = log.directory.rpartition("/")[0]
+        assert home.text(f"{path}/{CLEANER_OFFSET_CHECKPOINT}") == "0\n1\nt 0 40\n"
+        await manager.truncate_fully(log, 7)
+        assert home.text(f"{path}/{CLEANER_OFFSET_CHECKPOINT}") == "0\n1\nt 0 7\n"
+        fill(log)
+        await trio.sleep(31)
+        assert len(records_in(log)) == 5
+    assert home.events.failed == []
+
+
+async def test_a_truncation_waits_for_the_cleaning_to_end(
+    home: Home, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with home.manager(cleaner=SLOW).running() as manager:
+        log = await made(manager)
+        fill(log)
+        await wait_for_cleaning(manager)
+        await trio.sleep(3)
+        started = trio.current_time()
+        assert await manager.truncate(log, 4)
+        assert trio.current_time() - started < 1, "at once, whatever the speed limit"
+        names = await home.disk.list_directory(log.directory)
+        assert [name for name in names if name.endswith((".cleaned", ".swap"))] == []
+        assert [record.value for record in records_in(log)] == [b"v0", b"v1", b"v2", b"v3"]
+    assert home.events.failed == []
+
+
+async def test_a_log_is_not_cleaned_while_it_is_moved_and_is_dirty_after(
+    home: Home, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A copy of a deleted record could outlive its tombstone."""
+    async with home.manager(cleaner=SETTINGS).running() as manager:
+        log = await made(manager)
+        fill(log)
+        await trio.sleep(31)
+        old_path = log.directory.rpartition("/")[0]
+        new_path = home.b if old_path == home.a else home.a
+        swapped: list[PartitionLog] = []
+        paused: list[bool] = []
+
+        def on_swap(new: PartitionLog) -> None:
+            paused.append(T0 in manager.cleaner._paused)
+            swapped.append(new)
+
+        await manager.move(T0, new_path, on_swap)
+        assert paused == [True]
+        assert manager.cleaner._paused == {}
+        assert manager.cleaner.clean_until(swapped[0]) is None
+        assert home.text(f"{old_path}/{CLEANER_OFFSET_CHECKPOINT}") == "0\n0\n"
+        fill(swapped[0])
+        await trio.sleep(31)
+        assert len(records_in(swapped[0])) == 5
+        assert manager.cleaner.clean_until(swapped[0]) == 120
+    assert home.events.failed == []
+
+
+def test_settings_come_from_the_configuration() -> None:
+    """LOG-111: log.cleaner.*."""
+    node = NodeConfig(
+        from_mapping(
+            {
+                "process.roles": "broker,controller",
+                "node.id": "1",
+                "controller.quorum.voters": "1@localhost:9093",
+                "controller.listener.names": "C",
+                "listeners": "PLAINTEXT://:9092,C://:9093",
+                "listener.security.protocol.map": "C:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+                "log.dirs": "/x",
+                "log.cleaner.enable": "false",
+                "log.cleaner.dedupe.buffer.size": "4000000",
+                "log.cleaner.io.buffer.size": "1000",
+                "log.cleaner.io.buffer.load.factor": "0.5",
+                "log.cleaner.io.max.bytes.per.second": "77.5",
+                "log.cleaner.backoff.ms": "99",
+            },
+            "test",
+        )
+    )
+    settings = LogManagerSettings.from_node(node, CLUSTER_ID, open_files_max=9)
+    assert settings.cleaner == CleanerSettings(
+        is_enabled=False,
+        map_bytes=4_000_000,
+        map_load_factor=0.5,
+        buffer_bytes=1_000,
+        max_bytes_per_second=77.5,
+        backoff_ms=99,
+    )
