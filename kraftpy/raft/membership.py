@@ -100,11 +100,10 @@ class Membership:
             pass
         elif request.voter_id < 0 or key.directory_id == ZERO_UUID or address is None:
             error = ErrorCode.INVALID_REQUEST
-        elif (error := self._closed(needs_kraft_version=True)) is ErrorCode.NONE:
-            if quorum.voters.latest.find(request.voter_id) is not None:
-                error = ErrorCode.DUPLICATE_VOTER
-            elif not self._keeps_up(key):
-                error = ErrorCode.REQUEST_TIMED_OUT
+        elif (error := self._closed(needs_kraft_version=True)) is not ErrorCode.NONE:
+            pass
+        elif quorum.voters.latest.find(request.voter_id) is not None:
+            error = ErrorCode.DUPLICATE_VOTER
         if error is not ErrorCode.NONE or address is None:
             self._refuse(request_id, response, error)
             return

@@ -168,6 +168,15 @@ def test_rule_3_one_change_at_a_time() -> None:
     assert outcome(cluster, remove(3)) is ErrorCode.REQUEST_TIMED_OUT
 
 
+def test_rule_3_a_change_begins_with_its_first_question() -> None:
+    """KRF-77: while the new voter is asked what it can do, no other change may begin"""
+    cluster = elected(3, 1)
+    cluster.cut = {(4, 1)}
+    assert outcome(cluster, add(4)) is None
+    assert outcome(cluster, remove(3)) is ErrorCode.REQUEST_TIMED_OUT
+    assert voters(cluster, 1) == (1, 2, 3)
+
+
 def test_no_change_before_the_leader_has_committed() -> None:
     """KRF-77: no high watermark"""
     cluster = elected(3, 1)
@@ -312,6 +321,8 @@ def test_a_lost_disk_makes_another_replica() -> None:
     assert isinstance(quorum.role, Follower)
     assert not quorum.is_voter
     assert not cluster[1].quorum.voters.latest.contains(key_of(3, 1))
+    # The leader tries to reach the voter that is no more, but not all the time.
+    assert len([line for line in cluster.lines if "BeginQuorumEpoch" in line]) <= 2 * 6
 
 
 def test_auto_join_replaces_its_stale_entry() -> None:

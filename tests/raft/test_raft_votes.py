@@ -10,7 +10,7 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.protocol.schema import k52_vote as vote
 from kraftpy.raft import inputs
-from kraftpy.raft.effects import PersistElection
+from kraftpy.raft.effects import LeaderChanged, PersistElection
 from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.elections import Elections
 from kraftpy.raft.quorum import Quorum
@@ -233,22 +233,21 @@ def test_a_negative_candidate_is_invalid() -> None:
 
 
 def test_a_candidate_that_lost_sits_its_timeout_out() -> None:
-    """KRF-11"""
-    cluster = Cluster()
+    """KRF-11: a majority of five has rejected it, one has not answered"""
+    cluster = Cluster(5)
     cluster.start()
     quorum = cluster[1].quorum
     quorum.become_prospective()
     quorum.become_candidate()
     role = quorum.role
     elections = Elections(quorum)
-    for node_id in (2, 3):
+    for node_id in (2, 3, 4):
         response = elections._vote_response(ErrorCode.NONE, granted=False)
         elections.on_vote_response(node_id, response)
     quorum.effects.clear()
     cluster.messages.clear()
-    cluster.step(1, inputs.TimeAdvanced())
+    assert cluster.step(1, inputs.TimeAdvanced()) == [LeaderChanged(1, -1)]
     assert quorum.role is role
-    assert not cluster.messages
     cluster.now_ms = role.election_deadline_ms  # type: ignore[union-attr]
     cluster.step(1, inputs.TimeAdvanced())
     assert quorum.role.name is P
