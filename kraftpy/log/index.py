@@ -236,7 +236,7 @@ class SegmentIndex(ABC, Generic[_Entry]):
         self.resize(self.size_bytes)
 
     async def sync(self) -> None:
-        self._write_out()
+        self.write_out()
         await self._file.sync()
 
     def close(self) -> None:
@@ -279,7 +279,7 @@ class SegmentIndex(ABC, Generic[_Entry]):
         self._entries += 1
         if len(unwritten) >= _UNWRITTEN_BYTES:
             try:
-                self._write_out()
+                self.write_out()
             except OSError:
                 # As if it had not been appended; those before it are tried again.
                 del unwritten[-len(packed) :]
@@ -295,7 +295,8 @@ class SegmentIndex(ABC, Generic[_Entry]):
                 del tail[: surplus_entries * len(packed)]
                 self._tail_first += surplus_entries
 
-    def _write_out(self) -> None:
+    def write_out(self) -> None:
+        """Give the file the entries that it lacks."""
         unwritten = self._unwritten
         if unwritten:
             end = self.size_bytes
@@ -311,7 +312,7 @@ class SegmentIndex(ABC, Generic[_Entry]):
         return offset - self._base_offset
 
     def _set_length(self, length: int) -> None:
-        self._write_out()
+        self.write_out()
         self._file.truncate(length)
         self._note_length(length)
         if length == self._entries * self._ENTRY.size:

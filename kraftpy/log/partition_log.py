@@ -105,9 +105,13 @@ class PartitionLog(WritableLog):
             start = self.recovery_point
             if target <= start:
                 return
-            await self._save_epochs()
             # With the segment that ends there: it may have been completed since.
-            await self._files.sync(self._segments.overlapping(start - 1, target))
+            segments = self._segments.overlapping(start - 1, target)
+            await self._save_epochs()
+            with self.storage_guard("flush"):
+                for segment in segments:
+                    segment.write_out()
+            await self._files.sync(segments)
             marks = self._watermarks
             marks.recovery_point = max(marks.recovery_point, target)
             self.last_flush_ms = self._environment.clock.wall_ms()

@@ -21,12 +21,11 @@ from typing import Final, TypeAlias
 
 from kraftpy.log.batch_headers import BatchHeader, walk_headers
 from kraftpy.log.errors import SegmentOffsetOverflowError
-from kraftpy.log.handles import HandlePool, PooledFile
-from kraftpy.log.index import NO_TIMESTAMP, OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
+from kraftpy.log.handles import HandlePool
+from kraftpy.log.index import NO_TIMESTAMP, OffsetPosition, TimestampOffset
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.offsets import OffsetMetadata, ReadInfo
-from kraftpy.log.segment_files import SEGMENT_KINDS, FileKind, file_name
-from kraftpy.log.transactions import TransactionIndex
+from kraftpy.log.segment_store import SegmentStore
 from kraftpy.records.errors import CorruptRecord
 from kraftpy.records.walker import AnyBatch, batch_at
 from kraftpy.world import Buffer, Disk, FileSlice
@@ -41,24 +40,18 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 _IndexEntry: TypeAlias = tuple[int, int, TimestampOffset]
 
 
-class Segment:
+class Segment(SegmentStore):
     """Made over existing files, or by `create` with new ones."""
 
     __slots__ = (
         "_bytes_since_index_entry",
-        "_files",
         "_first_timestamp_ms",
         "_index_interval_bytes",
         "_is_active",
         "_largest",
         "_roll_jitter_ms",
-        "base_offset",
         "created_ms",
-        "log_file",
-        "offset_index",
         "size_bytes",
-        "time_index",
-        "transaction_index",
     )
 
     def __init__(
@@ -75,21 +68,13 @@ class Segment:
         now_ms: int = 0,
     ) -> None:
         """A segment in files that exist. None of them is opened yet."""
-        self._files = {
-            kind: pool.file(
-                f"{directory}/{file_name(base_offset, kind, suffix)}", write=True, create=True
-            )
-            for kind in SEGMENT_KINDS
-        }
-        index_bytes = config.segment_index_bytes
-        self.base_offset = base_offset
-        self.log_file = self._files[FileKind.LOG]
-        self.offset_index = OffsetIndex(
-            self._files[FileKind.OFFSET_INDEX], base_offset, index_bytes
-        )
-        self.time_index = TimeIndex(self._files[FileKind.TIME_INDEX], base_offset, index_bytes)
-        self.transaction_index = TransactionIndex(
-            self._files[FileKind.TRANSACTION_INDEX], base_offset, exists=has_transaction_index
+        super().__init__(
+            pool,
+            directory,
+            base_offset,
+            index_bytes=config.segment_index_bytes,
+            has_transaction_index=has_transaction_index,
+            suffix=suffix,
         )
         # Of the data; a preallocated file is longer.
         self.size_bytes = size_bytes
@@ -135,15 +120,6 @@ class Segment:
         segment._largest = TimestampOffset(NO_TIMESTAMP, base_offset)
         segment._is_active = True
         return segment
-
-    @property
-    def files(self) -> list[PooledFile]:
-        """Those that exist, the data first."""
-        return [
-            file
-            for kind, file in self._files.items()
-            if kind is not FileKind.TRANSACTION_INDEX or self.transaction_index.exists
-        ]
 
     # Appending.
 
@@ -247,7 +223,7 @@ class Segment:
             or (
                 size > 0
                 and self._waited_for_roll_ms(max_timestamp_ms, now_ms)
-                > config.segment_ms - self._roll_jitter_ms
+                > config.roll_ms - self._roll_jitter_ms
             )
             or self.offset_index.is_full
             or self.time_index.is_full
@@ -470,50 +446,6 @@ class Segment:
         self.offset_index.trim_to_valid_size()
         if self.log_file.size() != self.size_bytes:
             self.log_file.truncate(self.size_bytes)
-
-    # Files.
-
-    async def sync(self) -> None:
-        """Make data and indexes durable."""
-        await self.log_file.sync()
-        await self.offset_index.sync()
-        await self.time_index.sync()
-        await self.transaction_index.sync()
-
-    async def rename(self, disk: Disk, directory: str, suffix: str) -> None:
-        """Give the files another suffix, or none.
-
-        What makes a segment exist is its data file, so that goes first on the way out and comes
-        last on the way in. Readers are not disturbed.
-        """
-        kinds = SEGMENT_KINDS if suffix else SEGMENT_KINDS[::-1]
-        for kind in kinds:
-            file = self._files[kind]
-            new_path = f"{directory}/{file_name(self.base_offset, kind, suffix)}"
-            if kind is FileKind.LOG:
-                await disk.rename(file.path, new_path)
-            else:
-                # There may be none: of transactions, or because a crash has taken it.
-                with suppress(FileNotFoundError):
-                    await disk.rename(file.path, new_path)
-            file.moved(new_path)
-
-    def moved(self, directory: str) -> None:
-        """The directory was renamed."""
-        for file in self._files.values():
-            file.moved(f"{directory}/{file.path.rpartition('/')[2]}")
-
-    def close(self) -> None:
-        """No more use. An untouched index is left as it is."""
-        self.offset_index.close()
-        self.time_index.close()
-        self.transaction_index.close()
-        self.log_file.close()
-
-    def close_untouched(self) -> None:
-        """Close without a change to any file: the directory is offline."""
-        for file in self._files.values():
-            file.close()
 
     def __repr__(self) -> str:
         return f"Segment({self.log_file.path}, {self.size_bytes} bytes)"

@@ -14,6 +14,7 @@ from kraftpy.log.partition_log import PartitionLog
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.world.memory_disk import MemoryDisk
 from kraftpy.world.memory_disk_faults import BitRot, ReadError, SyncError, WriteError
+from kraftpy.world.memory_disk_image import DirectoryInode, FileInode
 
 
 @pytest.fixture
@@ -140,6 +141,48 @@ async def test_a_failed_sync_is_never_retried(faulty: Rig, paths: str) -> None:
         await log.flush()
     with pytest.raises(LogClosedError):
         fill(log, 1)
+
+
+class FullOnSync(MemoryDisk):
+    """A disk that finds out only in a sync that there is no room: what was written is lost."""
+
+    __slots__ = ("is_full",)
+
+    async def sync_inode(self, inode: FileInode | DirectoryInode, path: str) -> None:
+        if self.is_full and path.endswith(".log"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        await super().sync_inode(inode, path)
+
+
+async def test_a_sync_that_finds_no_room_is_no_better() -> None:
+    """LOG-119: unlike a write that is refused, it can't be tried again."""
+    disk = FullOnSync()
+    disk.is_full = False
+    await disk.make_directory("/data")
+    rig = Rig(disk, "/data")
+    log = await rig.load()
+    fill(log, 20)
+    disk.is_full = True
+    with pytest.raises(StorageError):
+        await log.flush()
+    assert len(rig.owner.failures) == 1
+    assert log.recovery_point == 0
+
+
+async def test_a_flush_that_can_not_write_is_tried_again(faulty: Rig) -> None:
+    """Index entries and epochs are written before anything is synced."""
+    log = await faulty.load()
+    fill(log, 5)
+    for paths in ("*.tmp", "*.index"):
+        fault = disk_of(faulty).inject(WriteError(paths=paths, error=errno.ENOSPC))
+        with pytest.raises(StorageError):
+            await log.flush()
+        assert log.recovery_point == 0
+        assert faulty.owner.failures == []
+        disk_of(faulty).heal(fault)
+    await log.flush()
+    assert log.recovery_point == 5
+    assert faulty.get("leader-epoch-checkpoint") == b"0\n1\n0 0\n"
 
 
 async def test_a_failed_rename_in_a_truncation(faulty: Rig) -> None:
