@@ -57,7 +57,11 @@ bench: $(VENV)/.test  ## measure, and print ratios to the peers in the same run
 	@echo "make: benchmarks"
 	@$(BIN)/python -m bench
 
-sim exam crash jepsen spark:  ## not built yet: docs/not-done.md says what brings each
+crash: $(VENV)/.test  ## every crash of the log that can be enumerated: some minutes; a sample is in make test
+	@echo "make: crash states, workload by workload; about ten minutes on two cores"
+	@KRAFTPY_CRASH=all $(BIN)/python -m pytest tests/log/crash -n auto --dist worksteal -v --timeout=0
+
+sim exam jepsen spark:  ## not built yet: docs/not-done.md says what brings each
 	@echo "make $@: not built yet; see docs/not-done.md" >&2; exit 2
 
 clean:  ## remove .venv and caches

@@ -1,37 +1,30 @@
-"""A log at work, recorded effect by effect, and every crash that its work can meet.
-
-A Scene carries out operations on a log, notes how many effects each had on the disk, and which
-outcomes a crash in its midst may have. `explore` then builds the states that a loss of power can
-leave at each effect boundary, loads the log from each of them, checks it, loads it again, and
-crashes the loading too.
-"""
+"""A log at work: its operations, recorded, each with what a crash in its midst may leave."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from random import Random
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 
-from log_crash_model import Outcome, check, parsed
-from log_crash_states import Survival, files_below, fingerprint, survivals
+from log_crash_model import Outcome, check, parsed, stored
 from log_rig import NOW_MS, TINY, Rig, batch, marker
 
+from kraftpy.log.cleaner import Cleaner
+from kraftpy.log.cleaner_settings import CleanerSettings
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.records.validation import AppendOrigin
 from kraftpy.world.memory_disk import MemoryDisk, Recording
 from kraftpy.world.memory_disk_effects import UnsyncedEffect
 
-SEED = int(os.environ.get("KRAFTPY_CRASH_SEED", "4"))
-EVERYTHING = os.environ.get("KRAFTPY_CRASH") == "all"
 # Three batches to a segment.
 CRASH = replace(TINY, segment_bytes=256, segment_index_bytes=96)
+COMPACTED = replace(CRASH, is_compacted=True, is_deleted=False, min_cleanable_dirty_ratio=0.0)
+CLEANER = CleanerSettings(map_bytes=100_000, buffer_bytes=300)
 
 
 @dataclass(frozen=True)
-class Step:
+class LogStep:
     """An operation: while it is under way, a crash may leave any of `outcomes`."""
 
     name: str
@@ -41,23 +34,8 @@ class Step:
     effects_until: int
     is_closed: bool = False
 
-    def is_under_way(self, point: int) -> bool:
-        """When that many effects have happened. An operation has returned with its last one."""
-        return point < self.effects_until or (self.is_closed and point == self.effects_until)
 
-
-@dataclass
-class Tally:
-    states: int = 0
-    loads: int = 0
-
-    def __iadd__(self, other: Tally) -> Tally:
-        self.states += other.states
-        self.loads += other.loads
-        return self
-
-
-class Scene:
+class LogScene:
     """A log with what it holds, as far as the caller of its operations knows."""
 
     def __init__(self, config: LogConfig = CRASH) -> None:
@@ -70,13 +48,10 @@ class Scene:
         self.flushed = 0
         self.starts = (0,)
         self.log_start = 0
-        self.steps: list[Step] = []
-        self._recording: Recording
+        self.is_closed = False
+        self.steps: list[LogStep] = []
+        self.recording: Recording
         self._sequences: dict[int, int] = {}
-
-    @property
-    def recording(self) -> Recording:
-        return self._recording
 
     async def open(self) -> None:
         """An empty log, or the one that is there after a crash."""
@@ -90,16 +65,19 @@ class Scene:
 
     def record(self) -> None:
         """What was done so far is not explored."""
-        self._recording = Recording(self.disk)
+        self.recording = Recording(self.disk)
         self.steps.clear()
 
     @asynccontextmanager
-    async def step(self, name: str, *outcomes: Outcome, log_start: int = 0) -> AsyncIterator[None]:
+    async def step(
+        self, name: str, *outcomes: Outcome, log_start: int | None = None
+    ) -> AsyncIterator[None]:
         """Around an operation. `log_start`: what it will make the start of the log."""
-        log_starts = (self.log_start, self.log.log_start_offset, log_start)
-        step = Step(name, outcomes, self.flushed, log_starts, 0)
+        known = self.log.log_start_offset
+        log_starts = (self.log_start, known, known if log_start is None else log_start)
+        step = LogStep(name, outcomes, self.flushed, log_starts, 0)
         yield
-        self.steps.append(replace(step, effects_until=len(self._recording.effects)))
+        self.steps.append(replace(step, effects_until=len(self.recording.effects)))
         check(self.log, [self.now(floor=self.end)], log_starts=(self.log.log_start_offset,))
 
     def now(self, *, floor: int | None = None) -> Outcome:
@@ -112,31 +90,47 @@ class Scene:
             self.dropped,
         )
 
-    def last_step(self, *, is_closed: bool = False) -> Step:
-        """Nothing is under way any more."""
+    # For the explorer.
+
+    def all_steps(self) -> list[LogStep]:
         log_starts = (self.log_start, self.log.log_start_offset)
-        count = len(self._recording.effects)
-        return Step("afterwards", (self.now(),), self.flushed, log_starts, count, is_closed)
+        count = len(self.recording.effects)
+        last = LogStep("afterwards", (self.now(),), self.flushed, log_starts, count, self.is_closed)
+        return [*self.steps, last]
+
+    async def reload(self, disk: MemoryDisk, step: LogStep) -> object:
+        log = await self._load(disk, step, recovery_point=step.recovery_point)
+        return log.log_end_offset, log.epochs.entries
+
+    async def reload_otherwise(self, disk: MemoryDisk, step: LogStep) -> None:
+        """Without a recovery point, as after the loss of its checkpoint; and cleanly."""
+        await self._load(disk.copy(), step, recovery_point=0)
+        if step.is_closed:
+            await self._load(disk.copy(), step, recovery_point=step.recovery_point, is_clean=True)
+
+    async def _load(
+        self, disk: MemoryDisk, step: LogStep, *, recovery_point: int, is_clean: bool = False
+    ) -> PartitionLog:
+        log = await Rig(disk, "/data", self.config).load(
+            is_clean=is_clean,
+            recovery_point=recovery_point,
+            log_start_offset=step.log_starts[0],
+        )
+        check(log, step.outcomes, log_starts=step.log_starts)
+        return log
 
     # Operations.
 
     async def append(self, *sets: bytearray, epoch: int = 0) -> None:
         for records in sets:
-            before = self.batches, self.end
-            # Offsets and epoch are stamped in place, so the bytes are known afterwards only.
-            trial = self._stamped(records, epoch)
-            after = replace(self.now(), batches=(*before[0], trial), end=before[1] + _count(trial))
+            data = stamped(records, self.end, epoch)
+            end = parsed(data).last_offset + 1
+            after = replace(self.now(), batches=(*self.batches, data), end=end)
             async with self.step(f"append at {self.end}", after):
-                origin = AppendOrigin.COORDINATOR if _is_control(records) else AppendOrigin.CLIENT
+                is_marker = parsed(data).is_control
+                origin = AppendOrigin.COORDINATOR if is_marker else AppendOrigin.CLIENT
                 self.log.append_as_leader(records, epoch, origin=origin, transaction_version=1)
-                assert bytes(records) == trial
-                self.batches, self.end = after.batches, after.end
-
-    def _stamped(self, records: bytearray, epoch: int) -> bytes:
-        copy = bytearray(records)
-        copy[0:8] = self.end.to_bytes(8)
-        copy[12:16] = epoch.to_bytes(4)
-        return bytes(copy)
+                self.batches, self.end = after.batches, end
 
     async def fill(self, count: int, *, epoch: int = 0, letter: bytes = b"a") -> None:
         """Batches of one record, all of the same size."""
@@ -251,6 +245,28 @@ class Scene:
             self.batches, self.starts = after, new_outcome.starts
             self.dropped = new_outcome.dropped
 
+    async def clean(self) -> None:
+        """With the real cleaner, segment by segment: those behind may be as they were."""
+        segments = list(self.log.segments)[:-1]
+        before = [stored(segment) for segment in segments]
+        self.log.update_high_watermark(self.end)
+        cleaner = Cleaner(self.disk, self.rig.clock, CLEANER, logs=lambda: [self.log])
+        await cleaner.open_directory("/data", [("t", 0)])
+        old = self.now()
+        dropped = self.batches
+        tail = tuple(stored(self.log.active_segment))
+        async with self.step("clean", old):
+            assert await cleaner.clean_dirtiest()
+            after = [stored(segment) for segment in self.log.segments][:-1]
+            assert len(after) == len(before)
+            outcomes = []
+            for count in range(len(before) + 1):
+                parts = [*after[:count], *before[count:]]
+                batches = (*(data for part in parts for data in part), *tail)
+                outcomes.append(replace(old, batches=batches, dropped=dropped))
+            self.batches, self.dropped = outcomes[-1].batches, dropped
+        self.steps[-1] = replace(self.steps[-1], outcomes=tuple(outcomes))
+
     async def unlink(self) -> None:
         """What has left the log goes, as it would after a minute."""
         async with self.step("unlink", self.now()):
@@ -264,20 +280,25 @@ class Scene:
         """Lose power here, and go on with what is left."""
         outcome = self.now()
         self.disk.crash_keeping(survivors)
-        step = Step("recovery", (outcome,), self.flushed, (self.log_start,) * 2, 0)
+        step = LogStep("recovery", (outcome,), self.flushed, (self.log_start,) * 2, 0)
         await self.open()
-        self.steps.append(replace(step, effects_until=len(self._recording.effects)))
+        self.steps.append(replace(step, effects_until=len(self.recording.effects)))
         check(self.log, [outcome], log_starts=step.log_starts)
         self.end = self.log.log_end_offset
         self.batches = tuple(data for data in self.batches if _last(data) < self.end)
 
     async def close(self) -> None:
-        step = Step("close", (self.now(),), self.flushed, (self.log_start,) * 2, 0)
+        step = LogStep("close", (self.now(),), self.flushed, (self.log_start,) * 2, 0)
         await self.log.close()
-        self.steps.append(replace(step, effects_until=len(self._recording.effects)))
+        self.steps.append(replace(step, effects_until=len(self.recording.effects)))
         self.flushed = self.end
         self.log_start = self.log.log_start_offset
-        self.steps.append(self.last_step(is_closed=True))
+        self.is_closed = True
+
+
+def stamped(records: bytearray, offset: int, epoch: int) -> bytes:
+    """A batch as a leader appends it."""
+    return offset.to_bytes(8) + records[8:12] + epoch.to_bytes(4) + records[16:]
 
 
 def _first(data: bytes) -> int:
@@ -286,143 +307,3 @@ def _first(data: bytes) -> int:
 
 def _last(data: bytes) -> int:
     return parsed(data).last_offset
-
-
-def _count(data: bytes) -> int:
-    return parsed(data).last_offset_delta + 1
-
-
-def _is_control(records: bytearray) -> bool:
-    return parsed(bytes(records)).is_control
-
-
-# Exploring.
-
-
-@dataclass
-class Explorer:
-    """Crashes a scene. `budget` bounds the states that are drawn; None takes them all."""
-
-    scene: Scene
-    budget: int | None
-    random: Random = field(default_factory=lambda: Random(SEED))
-    tally: Tally = field(default_factory=Tally)
-    _seen: set[tuple[str, int, bytes]] = field(default_factory=set)
-
-    async def explore(self) -> Tally:
-        steps = [*self.scene.steps, self.scene.last_step()]
-        chance = self._chance()
-        disk = self.scene.recording.disk_after(0)
-        effects = self.scene.recording.effects
-        for point in range(len(effects) + 1):
-            if point:
-                disk.perform(effects[point - 1])
-            step = next((each for each in steps if each.is_under_way(point)), steps[-1])
-            unsynced = disk.effects()
-            for survival in survivals(unsynced, self.random):
-                is_extreme = len(survival.survivors) in (0, len(unsynced)) and survival.is_plain
-                if is_extreme or self.random.random() < chance:
-                    with _note(
-                        f"after effect {point} of {len(effects)}, in {step.name!r}", survival
-                    ):
-                        await self._crash(disk, step, survival)
-        return self.tally
-
-    def _chance(self) -> float:
-        if self.budget is None:
-            return 1.0
-        disk = self.scene.recording.disk_after(0)
-        count = 0
-        for effect in self.scene.recording.effects:
-            disk.perform(effect)
-            count += sum(1 for _ in survivals(disk.effects(), self.random))
-        return self.budget / max(1, count)
-
-    async def _crash(self, disk: MemoryDisk, step: Step, survival: Survival) -> None:
-        crashed = disk.copy()
-        crashed.crash_keeping(survival.survivors)
-        if not self._is_new(step, crashed):
-            return
-        self.tally.states += 1
-        recording = Recording(crashed)
-        await self._load_twice(crashed, step)
-        deeply = survival.is_plain if self.budget is None else False
-        count = len(recording.effects)
-        points = range(count) if deeply else [self.random.randrange(count)] if count else []
-        await self._crash_recovery(recording, step, points, deeply=deeply)
-        if step.is_closed:
-            await self._load_clean(disk, step)
-
-    def _is_new(self, step: Step, disk: MemoryDisk) -> bool:
-        """The same bytes need not be loaded twice, unless another step demands more of them."""
-        key = (step.name, step.effects_until, fingerprint(disk))
-        if key in self._seen:
-            return False
-        self._seen.add(key)
-        return True
-
-    async def _load_twice(self, disk: MemoryDisk, step: Step) -> None:
-        first = await self._load(disk, step)
-        directory = first.directory
-        before = files_below(disk, directory)
-        disk.crash_keeping(disk.effects())
-        with _note("second loading"):
-            second = await self._load(disk, step)
-            assert second.log_end_offset == first.log_end_offset
-            assert second.epochs.entries == first.epochs.entries
-            after = files_below(disk, directory)
-            changed = {
-                name: (before.get(name), after.get(name))
-                for name in sorted(before.keys() | after.keys())
-                if before.get(name) != after.get(name)
-            }
-            assert not changed, f"the second loading has changed {changed}"
-
-    async def _crash_recovery(
-        self, recording: Recording, step: Step, points: Iterable[int], *, deeply: bool
-    ) -> None:
-        for point in points:
-            disk = recording.disk_after(point)
-            effects = disk.effects()
-            lists: list[Sequence[UnsyncedEffect]] = [effects, []]
-            if not deeply:
-                lists = [[effect for effect in effects if self.random.random() < 0.7]]
-            for survivors in lists:
-                crashed = disk.copy()
-                crashed.crash_keeping(survivors)
-                if self._is_new(step, crashed):
-                    self.tally.states += 1
-                    with _note(f"crash after effect {point} of recovery, keeping {survivors}"):
-                        await self._load(crashed, step)
-
-    async def _load(self, disk: MemoryDisk, step: Step) -> PartitionLog:
-        self.tally.loads += 1
-        rig = Rig(disk, "/data", self.scene.config)
-        log = await rig.load(
-            recovery_point=step.recovery_point, log_start_offset=step.log_starts[0]
-        )
-        check(log, step.outcomes, log_starts=step.log_starts)
-        return log
-
-    async def _load_clean(self, disk: MemoryDisk, step: Step) -> None:
-        """After a close, a marker says that nothing need be recovered."""
-        crashed = disk.copy()
-        crashed.crash_keeping([])
-        rig = Rig(crashed, "/data", self.scene.config)
-        log = await rig.load(
-            is_clean=True, recovery_point=step.recovery_point, log_start_offset=step.log_starts[0]
-        )
-        check(log, step.outcomes, log_starts=step.log_starts)
-
-
-@contextmanager
-def _note(what: str, survival: Survival | None = None) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        error.add_note(what)
-        if survival is not None:
-            error.add_note(f"kept: {survival.label}")
-            for effect in survival.survivors:
-                error.add_note(f"  {effect}")
-        raise

@@ -89,10 +89,14 @@ def fingerprint(disk: MemoryDisk) -> bytes:
     return digest.digest()
 
 
-def files_below(disk: MemoryDisk, directory: str) -> dict[str, bytes]:
-    """Every file there with its content, but for those on their way out."""
-    return {
-        path: inode.seen.read(inode.seen.size, 0)
-        for path, inode in disk.image.files()
-        if path.startswith(f"{directory}/") and not path.endswith(".deleted")
-    }
+def files_on(disk: MemoryDisk) -> dict[str, bytes]:
+    """Every file with its content, but for those on their way out."""
+    found = {}
+    for path, inode in disk.image.files():
+        content = inode.seen.read(inode.seen.size, 0)
+        if path.endswith("-offset-checkpoint"):
+            # The order of entries is that in which logs happened to be loaded.
+            content = b"".join(sorted(content.splitlines(keepends=True)))
+        if not path.endswith(".deleted") and "-delete/" not in path:
+            found[path] = content
+    return found

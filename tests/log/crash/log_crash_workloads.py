@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from cleaning_rig import keyed
 from log_crash_model import parsed
-from log_crash_scene import CRASH, Scene
+from log_crash_scene import COMPACTED, CRASH, LogScene
+from log_rig import NOW_MS
 
 from kraftpy.log.log_config import LogConfig
 from kraftpy.world.memory_disk_effects import Write
 
-Workload = Callable[[Scene], Awaitable[None]]
+Workload = Callable[[LogScene], Awaitable[None]]
 
 
-async def create(scene: Scene) -> None:
+async def create(scene: LogScene) -> None:
     """A new partition directory, the first batch, and a flush."""
     await scene.crash([])
     await scene.fill(1)
     await scene.flush()
 
 
-async def append(scene: Scene) -> None:
+async def append(scene: LogScene) -> None:
     await scene.flush()
     scene.record()
     await scene.fill(2)
@@ -29,7 +31,7 @@ async def append(scene: Scene) -> None:
     await scene.fill(2)
 
 
-async def roll(scene: Scene) -> None:
+async def roll(scene: LogScene) -> None:
     """Two rolls before the owner gets round to a flush."""
     await scene.flush()
     scene.record()
@@ -38,14 +40,14 @@ async def roll(scene: Scene) -> None:
     await scene.fill(1, epoch=2)
 
 
-async def roll_and_flush_each(scene: Scene) -> None:
+async def roll_and_flush_each(scene: LogScene) -> None:
     scene.record()
     for _ in range(3):
         await scene.fill(2)
         await scene.flush()
 
 
-async def epochs(scene: Scene) -> None:
+async def epochs(scene: LogScene) -> None:
     """The checkpoint of leader epochs is rewritten."""
     await scene.flush()
     scene.record()
@@ -55,7 +57,7 @@ async def epochs(scene: Scene) -> None:
     await scene.flush()
 
 
-async def producers(scene: Scene) -> None:
+async def producers(scene: LogScene) -> None:
     """Snapshots at each roll, and what follows them."""
     scene.record()
     for number in range(5):
@@ -64,7 +66,7 @@ async def producers(scene: Scene) -> None:
     await scene.produce(7)
 
 
-async def transactions(scene: Scene) -> None:
+async def transactions(scene: LogScene) -> None:
     await scene.flush()
     scene.record()
     await scene.produce(7, transactional=True)
@@ -76,7 +78,7 @@ async def transactions(scene: Scene) -> None:
     await scene.flush()
 
 
-async def truncate(scene: Scene) -> None:
+async def truncate(scene: LogScene) -> None:
     """Within a segment, and what is appended next has the size of what was there."""
     await scene.fill(1)
     await scene.flush()
@@ -87,7 +89,7 @@ async def truncate(scene: Scene) -> None:
     await scene.flush()
 
 
-async def truncate_segments(scene: Scene) -> None:
+async def truncate_segments(scene: LogScene) -> None:
     await scene.fill(7)
     await scene.flush()
     await scene.produce(7)
@@ -97,7 +99,21 @@ async def truncate_segments(scene: Scene) -> None:
     await scene.flush()
 
 
-async def truncate_fully(scene: Scene) -> None:
+async def truncate_producers(scene: LogScene) -> None:
+    """The log ends where an old snapshot was, and none of its producers has ever been."""
+    await scene.fill(1)
+    for producer_id in (7, 8, 7):
+        await scene.produce(producer_id)
+    await scene.fill(1)
+    await scene.flush()
+    scene.record()
+    await scene.truncate(3)
+    for _ in range(3):
+        await scene.produce(9, epoch=2)
+    await scene.flush()
+
+
+async def truncate_fully(scene: LogScene) -> None:
     await scene.fill(3)
     await scene.flush()
     scene.record()
@@ -106,7 +122,7 @@ async def truncate_fully(scene: Scene) -> None:
     await scene.flush()
 
 
-async def truncate_fully_below(scene: Scene) -> None:
+async def truncate_fully_below(scene: LogScene) -> None:
     """The log begins anew at an offset that it has passed long ago."""
     await scene.truncate_fully(50)
     await scene.fill(5)
@@ -117,7 +133,7 @@ async def truncate_fully_below(scene: Scene) -> None:
     await scene.flush()
 
 
-async def delete_records(scene: Scene) -> None:
+async def delete_records(scene: LogScene) -> None:
     await scene.fill(4, epoch=1)
     await scene.flush()
     scene.record()
@@ -126,7 +142,7 @@ async def delete_records(scene: Scene) -> None:
     await scene.fill(1, epoch=1)
 
 
-async def retention(scene: Scene) -> None:
+async def retention(scene: LogScene) -> None:
     """Several segments at once."""
     await scene.fill(8)
     await scene.flush()
@@ -137,7 +153,7 @@ async def retention(scene: Scene) -> None:
     await scene.unlink()
 
 
-async def retention_of_everything(scene: Scene) -> None:
+async def retention_of_everything(scene: LogScene) -> None:
     await scene.fill(3)
     await scene.flush()
     scene.record()
@@ -148,7 +164,7 @@ async def retention_of_everything(scene: Scene) -> None:
     await scene.flush()
 
 
-async def swap(scene: Scene) -> None:
+async def swap(scene: LogScene) -> None:
     """LOG-114: two segments become one."""
     await scene.fill(6)
     await scene.flush()
@@ -158,7 +174,7 @@ async def swap(scene: Scene) -> None:
     await scene.unlink()
 
 
-async def swap_after_swap(scene: Scene) -> None:
+async def swap_after_swap(scene: LogScene) -> None:
     """LOG-114: a segment of that name was replaced before, and its files are still there."""
     await scene.fill(6)
     await scene.flush()
@@ -168,7 +184,7 @@ async def swap_after_swap(scene: Scene) -> None:
     await scene.flush()
 
 
-async def swap_into_two(scene: Scene) -> None:
+async def swap_into_two(scene: LogScene) -> None:
     """LOG-114: as when a segment is split."""
     await scene.fill(3)
     await scene.flush()
@@ -176,7 +192,7 @@ async def swap_into_two(scene: Scene) -> None:
     await scene.replace_segments(1, (0, (0,)), (1, (1, 2)))
 
 
-async def swap_and_lose_the_last(scene: Scene) -> None:
+async def swap_and_lose_the_last(scene: LogScene) -> None:
     """LOG-114: nothing of the second segment stays.
 
     So a recovery that finds the new one can't tell that the second was to go, and keeps it.
@@ -189,7 +205,21 @@ async def swap_and_lose_the_last(scene: Scene) -> None:
     await scene.replace_segments(2, (0, (0, 2)), also=[also])
 
 
-async def recover_and_append(scene: Scene) -> None:
+async def clean(scene: LogScene) -> None:
+    """LOG-114: the cleaner, with its checkpoint."""
+    for number in range(6):
+        value = b"%d%03d" % (number % 2, scene.end)
+        await scene.append(keyed((value[:1], value), timestamp_ms=NOW_MS + number))
+    await scene.flush()
+    scene.record()
+    await scene.clean()
+    kept = [parsed(data).base_offset for data in scene.batches]
+    assert kept[-3:] == [5, 6, 7]
+    assert len(kept) < 8
+    await scene.fill(1)
+
+
+async def recover_and_append(scene: LogScene) -> None:
     """What a recovery has cut off does not come back behind what was appended since."""
     await scene.flush()
     scene.record()
@@ -201,7 +231,7 @@ async def recover_and_append(scene: Scene) -> None:
     await scene.flush()
 
 
-async def recover_and_drop_segments(scene: Scene) -> None:
+async def recover_and_drop_segments(scene: LogScene) -> None:
     """A batch is lost in one segment, and later segments are there."""
     await scene.flush()
     scene.record()
@@ -212,13 +242,13 @@ async def recover_and_drop_segments(scene: Scene) -> None:
     await scene.fill(3, epoch=1, letter=b"b")
 
 
-async def close(scene: Scene) -> None:
+async def close(scene: LogScene) -> None:
     await scene.produce(7)
     scene.record()
     await scene.close()
 
 
-async def close_rolled(scene: Scene) -> None:
+async def close_rolled(scene: LogScene) -> None:
     """With an empty active segment, and one before it that was not flushed."""
     await scene.fill(2)
     scene.log.roll()
@@ -227,42 +257,46 @@ async def close_rolled(scene: Scene) -> None:
 
 
 PREALLOCATED = replace(CRASH, preallocate=True)
-WORKLOADS: dict[str, tuple[Workload, LogConfig]] = {
-    workload.__name__: (workload, CRASH)
-    for workload in (
-        create,
-        append,
-        roll,
-        roll_and_flush_each,
-        epochs,
-        producers,
-        transactions,
-        truncate,
-        truncate_segments,
-        truncate_fully,
-        truncate_fully_below,
-        delete_records,
-        retention,
-        retention_of_everything,
-        swap,
-        swap_after_swap,
-        swap_into_two,
-        swap_and_lose_the_last,
-        recover_and_append,
-        recover_and_drop_segments,
-        close,
-        close_rolled,
-    )
-} | {
-    "preallocated": (roll, PREALLOCATED),
-    "preallocated_truncate": (truncate, PREALLOCATED),
-}
+WORKLOADS: dict[str, tuple[Workload, LogConfig]] = (
+    {
+        workload.__name__: (workload, CRASH)
+        for workload in (
+            create,
+            append,
+            roll,
+            roll_and_flush_each,
+            epochs,
+            producers,
+            transactions,
+            truncate,
+            truncate_segments,
+            truncate_producers,
+            truncate_fully,
+            truncate_fully_below,
+            delete_records,
+            retention,
+            retention_of_everything,
+            recover_and_append,
+            recover_and_drop_segments,
+            close,
+            close_rolled,
+        )
+    }
+    | {
+        workload.__name__: (workload, COMPACTED)
+        for workload in (swap, swap_after_swap, swap_into_two, swap_and_lose_the_last, clean)
+    }
+    | {
+        "preallocated": (roll, PREALLOCATED),
+        "preallocated_truncate": (truncate, PREALLOCATED),
+    }
+)
 
 
-async def played(name: str) -> Scene:
+async def played(name: str) -> LogScene:
     """The scene of a workload: two batches first, not flushed."""
     workload, config = WORKLOADS[name]
-    scene = Scene(config)
+    scene = LogScene(config)
     await scene.prepare()
     if workload is not create:
         await scene.open()

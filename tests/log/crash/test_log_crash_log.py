@@ -5,22 +5,16 @@ In `make test` a sample is drawn by KRAFTPY_CRASH_SEED; `make crash` tries every
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import pytest
-from log_crash_scene import EVERYTHING, SEED, Explorer
+from log_crash_explorer import EVERYTHING, SEED, Explorer
 from log_crash_workloads import WORKLOADS, played
 
-SAMPLE = 60
+SAMPLE = 40
 
 
-@pytest.fixture(autouse=True)
-def _quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Thousands of recoveries have much to say."""
-    caplog.set_level(logging.CRITICAL, "kraftpy.log")
-
-
+@pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("name", list(WORKLOADS))
 async def test_every_crash_leaves_a_sound_log(
     name: str, record_property: Callable[[str, object], None]
@@ -30,5 +24,4 @@ async def test_every_crash_leaves_a_sound_log(
     scene = await played(name)
     tally = await Explorer(scene, None if EVERYTHING else SAMPLE).explore()
     record_property("crash_states", tally.states)
-    print(f"{name}: {len(scene.recording.effects)} effects, {tally.states} states")
     assert tally.states > 10
