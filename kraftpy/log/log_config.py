@@ -96,6 +96,16 @@ class LogConfig:
         )
 
     @cached_property
+    def roll_ms(self) -> int:
+        """The age at which a segment is rolled.
+
+        What must be compacted by a certain age must not stay in the active segment for longer.
+        """
+        if self.is_compacted and self.max_compaction_lag_ms > 0:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
+
+    @cached_property
     def rules(self) -> TopicRules:
         """What a leader holds produced batches to."""
         return TopicRules(

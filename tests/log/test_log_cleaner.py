@@ -15,10 +15,14 @@ from log_rig import NOW_MS, batches_in
 from kraftpy.log.checkpoints import CLEANER_OFFSET_CHECKPOINT
 from kraftpy.log.cleaner import Cleaner
 from kraftpy.log.cleaner_settings import CleanerSettings
+from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment import Segment
 from kraftpy.log.throttle import Throttle
 from kraftpy.records.batch import HEADER_SIZE, RecordBatch, crc32c
+from kraftpy.records.compression import Codec
+from kraftpy.records.legacy import build_message_set
+from kraftpy.records.reader import Record
 from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk import MemoryDisk
 from kraftpy.world.memory_disk_faults import DiskFault, ReadError, SyncError, WriteError
@@ -152,6 +156,24 @@ async def test_below_the_ratio_a_log_is_left_alone(rig: CompactedRig) -> None:
     assert 0 < rig.cleaner.max_dirty_ratio < 0.5
     rig.put(b"c", b"x" * 600)
     assert await rig.clean()
+
+
+async def test_what_must_be_compacted_in_time_does_not_stay_active(rig: CompactedRig) -> None:
+    """max.compaction.lag.ms: a segment rolls by it, however long segment.ms; then it is due."""
+    rig.log.config = replace(COMPACTED, max_compaction_lag_ms=1_000, min_cleanable_dirty_ratio=1.0)
+    rig.put(b"a", b"1")
+    rig.put(b"a", b"2", NOW_MS + 1_000)
+    assert len(rig.log.segments) == 1
+    rig.put(b"a", b"3", NOW_MS + 1_001)
+    assert len(rig.log.segments) == 2
+    rig.clock.now_ms += 1_000
+    assert not await rig.cleaner.clean_dirtiest()
+    rig.clock.now_ms += 1
+    assert await rig.cleaner.clean_dirtiest()
+    assert [record.value for record in records_in(rig.log)] == [b"2", b"3"]
+    rig.log.config = replace(rig.log.config, is_compacted=False)
+    rig.put(b"a", b"4", NOW_MS + 5_000)
+    assert len(rig.log.segments) == 2
 
 
 async def test_compact_and_delete_together(rig: CompactedRig) -> None:
@@ -498,6 +520,19 @@ async def test_bad_data_makes_a_log_uncleanable(
     assert await rig.cleaner.clean_dirtiest()
 
 
+@pytest.mark.parametrize("offsets", [(0, 2, 1, 3), (0, 1, 4, 3), (0, 1, 1, 3), (-5, 1, 2, 3)])
+async def test_old_messages_that_lie_about_offsets(
+    rig: CompactedRig, offsets: tuple[int, ...]
+) -> None:
+    """Nothing of them is written again: the log would end there at its next recovery."""
+    records = [Record(offset, NOW_MS, b"k%d" % offset, b"v") for offset in offsets]
+    rig.log.append_as_follower(build_message_set(records, magic=0, codec=Codec.GZIP), 0)
+    rig.put(b"k0", b"so that something goes")
+    assert not await rig.clean()
+    assert list(rig.cleaner.uncleanable) == [T0]
+    assert await leftovers(rig) == []
+
+
 async def test_damage_that_a_truncation_cuts_off_is_forgiven(rig: CompactedRig) -> None:
     fill(rig)
     rig.log.roll()
@@ -628,16 +663,28 @@ async def test_a_new_speed_limit_holds_at_once(
     assert rig.cleaner.clean_until(rig.log) == 60
 
 
-async def test_the_loop_stays_free_within_a_large_batch(place: Place) -> None:
-    """Decision 1: a batch of many records is worked on in slices, in both passes."""
+async def test_the_loop_stays_free_within_a_large_batch(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 1: a batch of many records is worked on in slices, in all three loops over them."""
     rig = CompactedRig(place.disk, place.directory, replace(COMPACTED, segment_bytes=1 << 22))
+    rig.settings = replace(SETTINGS, map_bytes=1_000_000)
     await rig.start()
+    count = 20_000
     pairs: list[tuple[bytes | None, bytes | None]] = [
-        (b"%d" % number, None) for number in range(20_000)
+        (b"%d" % number, None) for number in range(count)
     ]
     rig.append(keyed(*pairs))
     rig.log.roll()
-    turns = 0
+    turns = rests = 0
+    original = Pace.rest
+
+    async def rest(pace: Pace, done_bytes: int) -> None:
+        nonlocal rests
+        rests += 1
+        await original(pace, done_bytes)
+
+    monkeypatch.setattr(Pace, "rest", rest)
 
     async def others() -> None:
         nonlocal turns
@@ -649,11 +696,13 @@ async def test_the_loop_stays_free_within_a_large_batch(place: Place) -> None:
         nursery.start_soon(others)
         assert await rig.cleaner.clean_dirtiest()
         nursery.cancel_scope.cancel()
-    # Three loops over the records, of some 20 ms each at the very least, in slices of 2 ms.
+    # Noting the keys, sifting, and writing anew with a delete horizon.
+    assert rests >= 3 * count // 100
+    # Each takes some 20 ms at the very least, in slices of 2 ms.
     assert turns > 20
     (batch,) = batches_in(rig.log)
     assert isinstance(batch, RecordBatch)
-    assert batch.records_count == 20_000
+    assert batch.records_count == count
 
 
 async def test_memory_is_taken_for_the_log_at_hand(rig: CompactedRig) -> None:
