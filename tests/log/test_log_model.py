@@ -429,6 +429,7 @@ class LogMachine(RuleBasedStateMachine):
 
 LogMachine.TestCase.settings = settings(
     max_examples=60,
+    # A failure is printed as it was found: to shrink one takes minutes.
     phases=[Phase.generate],
     stateful_step_count=40,
     deadline=None,
