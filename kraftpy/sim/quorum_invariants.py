@@ -54,6 +54,7 @@ class QuorumInvariants:
         "_seen",
         "_snapshots",
         "_votes",
+        "checked_steps",
         "committed_end",
         "majority_is_due",
     )
@@ -68,6 +69,8 @@ class QuorumInvariants:
         self._snapshots: dict[SnapshotId, bytes] = {}
         self._newest_leader: tuple[int, int] = (-1, -1)
         self.committed_end = 0
+        # Steps of cores after which everything was checked: what a run's length is measured in.
+        self.checked_steps = 0
         # The set whose majority committed last, in the leader's eyes.
         self._committing_voters = VoterSet()
         # Something has changed that the majority's logs have to be looked at for.

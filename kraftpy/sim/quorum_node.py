@@ -225,6 +225,7 @@ class QuorumNode:
     def _check(self, core: RaftCore) -> None:
         invariants = self._invariants
         quorum = core.quorum
+        invariants.checked_steps += 1
         invariants.check_election(quorum)
         invariants.check_stored(self.key, quorum.election, self.storage.election)
         role = quorum.role
