@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := kraftpy tests bench
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test lint types layers unit format bench sim exam crash jepsen spark clean
+.PHONY: help up setup test lint types layers unit format bench crash sim exam jepsen spark clean
 
 help:  ## list what can be made
 	@sed -nE 's/^([a-z][a-z -]*):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 36
@@ -61,7 +61,17 @@ crash: $(VENV)/.test  ## every crash of the log that can be enumerated: some min
 	@echo "make: crash states, workload by workload; about ten minutes on two cores"
 	@KRAFTPY_CRASH=all $(BIN)/python -m pytest tests/log/crash -n auto --dist worksteal -v --timeout=0
 
-sim exam jepsen spark:  ## not built yet: docs/not-done.md says what brings each
+# The seeds of both begin at a number made of the commit: nobody can tune the product to them.
+SEEDS ?= 200
+sim: $(VENV)/.test  ## the Raft quorum under SEEDS seeds (200), every event checked
+	@echo "make: simulating the quorum, $(SEEDS) seeds of 20,000 events"
+	@$(BIN)/python -m kraftpy.sim.quorum_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 20000
+
+exam: $(VENV)/.test  ## does the simulation find every seeded bug within 500 seeds?
+	@echo "make: the exam"
+	@$(BIN)/python tests/bugs/raft_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
+
+jepsen spark:  ## not built yet: docs/not-done.md says what brings each
 	@echo "make $@: not built yet; see docs/not-done.md" >&2; exit 2
 
 clean:  ## remove .venv and caches
