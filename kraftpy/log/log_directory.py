@@ -44,6 +44,7 @@ from kraftpy.log.meta_properties import (
 )
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment_files import PartitionDirectory, parse_directory_name
+from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.world import FileLock, World
 
@@ -151,6 +152,7 @@ class LogDirectory:
         *,
         pool: HandlePool,
         events: DirectoryEvents,
+        topic_metrics: TopicMetrics | None = None,
     ) -> None:
         self._world = world
         self._path = path
@@ -170,6 +172,7 @@ class LogDirectory:
             owner=self,
             producer_expiration_ms=settings.producer_expiration_ms,
             verify_transactions=settings.verifies_transactions,
+            topic_metrics=topic_metrics,
         )
         # From meta.properties; known once it is open.
         self.directory_id = ZERO_UUID

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.log.handles import HandlePool
+from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.world import Clock, Disk, Random
 
 if TYPE_CHECKING:
@@ -51,3 +52,5 @@ class LogEnvironment:
     """`producer.id.expiration.ms`."""
     verify_transactions: bool = True
     """`transaction.partition.verification.enable`."""
+    topic_metrics: TopicMetrics | None = None
+    """Where refused batches are counted, if anywhere."""

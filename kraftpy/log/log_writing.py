@@ -24,7 +24,9 @@ from kraftpy.log.producer_entries import BatchMetadata
 from kraftpy.log.producers import TRANSACTION_VERSION_UNKNOWN, ProducerUpdate
 from kraftpy.log.segment import RELATIVE_OFFSET_MAX, Segment
 from kraftpy.log.verifications import NO_GUARD, VerificationGuard
+from kraftpy.observe.topic_metrics import BYTES_REJECTED, INVALID_CRC
 from kraftpy.records.batch import RecordBatch, TimestampType
+from kraftpy.records.errors import CorruptRecord, RecordDataError, RecordTooLarge
 from kraftpy.records.validation import AppendOrigin
 from kraftpy.world import Buffer, InternalInvariant, assert_always
 
@@ -59,14 +61,18 @@ class WritableLog(ReadableLog):
         """
         self._check_appendable()
         now_ms = self._environment.clock.wall_ms()
-        batches = judge_as_leader(
-            records,
-            self.config.rules,
-            first_offset=self._watermarks.log_end.offset,
-            leader_epoch=leader_epoch,
-            origin=origin,
-            now_ms=now_ms,
-        )
+        try:
+            batches = judge_as_leader(
+                records,
+                self.config.rules,
+                first_offset=self._watermarks.log_end.offset,
+                leader_epoch=leader_epoch,
+                origin=origin,
+                now_ms=now_ms,
+            )
+        except RecordDataError as error:
+            self._count_refusal(error, len(records))
+            raise
         update = None
         if batches.has_producers:
             update = self.producers.prepare(
@@ -83,14 +89,29 @@ class WritableLog(ReadableLog):
         Batches of a later epoch are left out, with all behind them.
         """
         self._check_appendable()
-        batches = judge_as_follower(
-            records, log_end_offset=self._watermarks.log_end.offset, leader_epoch=leader_epoch
-        )
+        log_end_offset = self._watermarks.log_end.offset
+        try:
+            batches = judge_as_follower(
+                records, log_end_offset=log_end_offset, leader_epoch=leader_epoch
+            )
+        except RecordDataError as error:
+            self._count_refusal(error, len(records))
+            raise
         update = None
         if batches.has_producers:
             update = self.producers.prepare(AppendOrigin.REPLICATION)
         now_ms = self._environment.clock.wall_ms()
         return self._append(batches, update, now_ms=now_ms, is_client=False)
+
+    def _count_refusal(self, error: RecordDataError, size_bytes: int) -> None:
+        metrics = self._environment.topic_metrics
+        if metrics is None:
+            return
+        now = self._environment.clock.monotonic()
+        if isinstance(error, RecordTooLarge):
+            metrics.mark(BYTES_REJECTED, self.topic_partition[0], now, size_bytes)
+        elif isinstance(error, CorruptRecord):
+            metrics.mark_all(INVALID_CRC, now)
 
     def _append(
         self, batches: BatchSet, update: ProducerUpdate | None, *, now_ms: int, is_client: bool

@@ -21,6 +21,7 @@ from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_directory import DirectoryEvents, LogDirectory
 from kraftpy.log.manager_settings import NEVER_MS, LogManagerSettings
 from kraftpy.log.partition_moves import MovablePartitions
+from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.ids import Uuid
 from kraftpy.world import World
 
@@ -41,8 +42,11 @@ class LogManager(MovablePartitions):
         *,
         config_of: Callable[[str], LogConfig],
         events: DirectoryEvents | None = None,
+        topic_metrics: TopicMetrics | None = None,
     ) -> None:
-        super().__init__(world, settings, config_of=config_of, events=events)
+        super().__init__(
+            world, settings, config_of=config_of, events=events, topic_metrics=topic_metrics
+        )
         self._moving = {}
 
     # Life.

@@ -30,6 +30,7 @@ from kraftpy.log.log_directory import DirectoryEvents, LogDirectory, random_id
 from kraftpy.log.manager_settings import LogManagerSettings
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment_files import deleting_directory_name, directory_name
+from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.ids import Uuid, format_uuid
 from kraftpy.world import World
 
@@ -70,6 +71,7 @@ class Partitions:
         *,
         config_of: Callable[[str], LogConfig],
         events: DirectoryEvents | None = None,
+        topic_metrics: TopicMetrics | None = None,
     ) -> None:
         """`config_of` gives a topic's configuration, also of one that is not known any more."""
         self._world = world
@@ -78,7 +80,14 @@ class Partitions:
         self._events = events or NoEvents()
         self._pool = HandlePool(world.disk, settings.open_files_max)
         self._directories = [
-            LogDirectory(world, path, settings, pool=self._pool, events=self)
+            LogDirectory(
+                world,
+                path,
+                settings,
+                pool=self._pool,
+                events=self,
+                topic_metrics=topic_metrics,
+            )
             for path in settings.directories
         ]
         self._cleaner = Cleaner(world.disk, world.clock, settings.cleaner, logs=lambda: self.logs)

@@ -15,6 +15,8 @@ from kraftpy.log.log_owner import LogEnvironment
 from kraftpy.log.log_reading import ReadableLog
 from kraftpy.log.offsets import Isolation, ReadInfo
 from kraftpy.log.partition_log import PartitionLog
+from kraftpy.observe.metrics import Meter, MetricRegistry
+from kraftpy.observe.topic_metrics import TopicMetrics, metric_name
 from kraftpy.records.batch import RecordBatch, TimestampType
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.records.compression import Codec
@@ -71,6 +73,7 @@ class Rig:
         self.clock = Clock()
         self.owner = Owner()
         self.pool = HandlePool(disk, limit=100)
+        self.metrics = MetricRegistry()
         self.environment = LogEnvironment(
             disk=disk,
             pool=self.pool,
@@ -78,7 +81,13 @@ class Rig:
             jitter=Random(4),
             owner=self.owner,
             verify_transactions=False,
+            topic_metrics=TopicMetrics(self.metrics),
         )
+
+    def metric_count(self, name: str, topic: str = "") -> float:
+        """Of a BrokerTopicMetrics meter; 0 if it was never marked."""
+        found = self.metrics.get(metric_name(name, (("topic", topic),) if topic else ()))
+        return found.count if isinstance(found, Meter) else 0
 
     @classmethod
     def at(cls, place: Place, config: LogConfig = TINY) -> Rig:

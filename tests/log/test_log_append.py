@@ -14,6 +14,7 @@ from kraftpy.log.errors import (
     UnexpectedAppendOffsetError,
 )
 from kraftpy.log.partition_log import PartitionLog
+from kraftpy.observe.topic_metrics import BYTES_REJECTED, INVALID_CRC
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.records.batch import RecordBatch, TimestampType
 from kraftpy.records.compression import Codec
@@ -128,6 +129,23 @@ async def test_a_refused_append_changes_nothing(
     assert caught.value.error_code == code
     assert state(log) == before
     assert values_in(log) == {0: b"a"}
+
+
+async def test_refused_batches_are_counted(rig: Rig) -> None:
+    """LOG-77: bytes by topic and in all; LOG-78: in all; nothing for what is appended."""
+    rig.config = replace(TINY, max_message_bytes=500)
+    log = await rig.load()
+    log.append_as_leader(batch(b"a"), 0)
+    large = batch(b"a" * 600)
+    with pytest.raises(RecordTooLarge):
+        log.append_as_leader(large, 0)
+    with pytest.raises(CorruptRecord):
+        log.append_as_leader(damaged(65), 0)
+    with pytest.raises(CorruptRecord):
+        log.append_as_follower(damaged(65), 0)
+    assert rig.metric_count(BYTES_REJECTED) == len(large)
+    assert rig.metric_count(BYTES_REJECTED, "t") == len(large)
+    assert rig.metric_count(INVALID_CRC) == 2
 
 
 async def test_the_size_is_checked_again_after_recompression(rig: Rig) -> None:
