@@ -49,7 +49,6 @@ DOUBLE_MAX: Final = 1.7976931348623157e308
 
 THREADS: Final = "one loop does this work; there are no threads to count"
 QUEUE: Final = "a request is carried out as soon as it has been read"
-PURGE: Final = "finished operations leave their wait list at once"
 BUFFERS: Final = "write buffers are not kept"
 PLUGIN: Final = "plug-ins are Java classes, which a node can't load"
 JVM: Final = "a matter of the JVM"
