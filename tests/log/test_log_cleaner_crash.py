@@ -16,6 +16,7 @@ from kraftpy.world.memory_disk import MemoryDisk, Recording
 from kraftpy.world.memory_disk_crash import CrashPolicy
 
 SEED = 15
+EVERYWHERE = (CrashPolicy.DROP_ALL, CrashPolicy.KEEP_ALL, CrashPolicy.SUBSET)
 # Tombstones and markers go with the cleaning after the one that stamps them.
 CONFIG = replace(COMPACTED, segment_bytes=400, delete_retention_ms=0)
 
@@ -108,17 +109,19 @@ async def test_power_lost_at_every_effect(policy: CrashPolicy) -> None:
     """LOG-114: every step of the swap protocol, and all between."""
     recording, before, end_offset = await recorded()
     assert len(recording.effects) > 100
-    # Those that draw nothing are tried at every place, the others at a third of them.
-    step = 1 if policy in (CrashPolicy.DROP_ALL, CrashPolicy.KEEP_ALL) else 3
+    # Those that draw nothing are tried at every place, as is what may keep a later name and lose an
+    # earlier one, and that several times; the others at a third of them.
+    step = 1 if policy in EVERYWHERE else 3
     first = list(CrashPolicy).index(policy) % step
     for count in range(first, len(recording.effects) + 1, step):
-        disk = recording.disk_after(count)
-        disk.crash(policy, Random(SEED * 1_000 + count))
-        try:
-            await check(disk, before, end_offset)
-        except BaseException as error:
-            error.add_note(f"after {count} effects, policy {policy}, seed {SEED}")
-            raise
+        for draw in range(3 if policy is CrashPolicy.SUBSET else 1):
+            disk = recording.disk_after(count)
+            disk.crash(policy, Random(SEED * 100_000 + count * 10 + draw))
+            try:
+                await check(disk, before, end_offset)
+            except BaseException as error:
+                error.add_note(f"after {count} effects, policy {policy}, seed {SEED}, draw {draw}")
+                raise
 
 
 async def test_power_lost_in_the_recovery_from_a_lost_swap() -> None:
