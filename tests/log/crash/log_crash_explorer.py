@@ -80,7 +80,7 @@ class Explorer(Generic[StepT]):
 
     async def explore(self) -> Tally:
         steps = self.scene.all_steps()
-        chance = self._chance()
+        chances = self._chances()
         effects = self.scene.recording.effects
         disk = self.scene.recording.disk_after(0)
         for point in range(len(effects) + 1):
@@ -94,21 +94,24 @@ class Explorer(Generic[StepT]):
             unsynced = disk.effects()
             for survival in survivals(unsynced, self.random):
                 is_extreme = survival.is_plain and len(survival.survivors) in (0, len(unsynced))
-                if self.random.random() < max(chance, is_extreme * self.extremes):
+                chance = max(chances[survival.is_plain], is_extreme * self.extremes)
+                if self.random.random() < chance:
                     place = f"after effect {point} of {len(effects)}, in {steps[number].name!r}"
                     with _noted(place, survival):
                         await self._crash(disk, steps[number], number, survival)
         return self.tally
 
-    def _chance(self) -> float:
+    def _chances(self) -> dict[bool, float]:
+        """Of plain states and of the others: there are many more of those, so they share evenly."""
         if self.budget is None:
-            return 1.0
+            return {True: 1.0, False: 1.0}
+        counts = {True: 0, False: 0}
         disk = self.scene.recording.disk_after(0)
-        count = 0
         for effect in self.scene.recording.effects:
             disk.perform(effect)
-            count += sum(1 for _ in survivals(disk.effects(), self.random))
-        return self.budget / max(1, count)
+            for survival in survivals(disk.effects(), self.random):
+                counts[survival.is_plain] += 1
+        return {is_plain: self.budget / 2 / max(1, count) for is_plain, count in counts.items()}
 
     async def _crash(self, disk: MemoryDisk, step: StepT, number: int, survival: Survival) -> None:
         crashed = disk.copy()

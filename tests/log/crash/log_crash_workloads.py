@@ -47,6 +47,16 @@ async def roll_and_flush_each(scene: LogScene) -> None:
         await scene.flush()
 
 
+async def roll_when_flushed(scene: LogScene) -> None:
+    """The segment is completed after its last batch was flushed."""
+    await scene.fill(1)
+    await scene.flush()
+    scene.record()
+    await scene.fill(1)
+    await scene.flush()
+    await scene.fill(1)
+
+
 async def epochs(scene: LogScene) -> None:
     """The checkpoint of leader epochs is rewritten."""
     await scene.flush()
@@ -122,6 +132,14 @@ async def truncate_fully(scene: LogScene) -> None:
     await scene.flush()
 
 
+async def truncate_fully_again(scene: LogScene) -> None:
+    """The log is empty already, so there are no epochs to be saved."""
+    await scene.truncate_fully(50)
+    scene.record()
+    await scene.truncate_fully(70)
+    await scene.fill(1, epoch=2)
+
+
 async def truncate_fully_below(scene: LogScene) -> None:
     """The log begins anew at an offset that it has passed long ago."""
     await scene.truncate_fully(50)
@@ -162,6 +180,15 @@ async def retention_of_everything(scene: LogScene) -> None:
     await scene.retain(len(scene.log.segments))
     await scene.fill(1)
     await scene.flush()
+
+
+async def retention_of_the_only_segment(scene: LogScene) -> None:
+    await scene.flush()
+    scene.record()
+    scene.log.config = replace(scene.config, retention_ms=0)
+    scene.rig.clock.now_ms += 100_000
+    await scene.retain(1)
+    await scene.fill(1)
 
 
 async def swap(scene: LogScene) -> None:
@@ -221,12 +248,14 @@ async def clean(scene: LogScene) -> None:
 
 async def recover_and_append(scene: LogScene) -> None:
     """What a recovery has cut off does not come back behind what was appended since."""
+    await scene.fill(1)
     await scene.flush()
     scene.record()
     await scene.fill(3)
     unsynced = scene.disk.effects()
     first = next(each for each in unsynced if isinstance(each, Write) and ".log" in each.path)
     await scene.crash([each for each in unsynced if each is not first])
+    assert scene.end == 3
     await scene.fill(1, epoch=1, letter=b"b")
     await scene.flush()
 
@@ -265,6 +294,7 @@ WORKLOADS: dict[str, tuple[Workload, LogConfig]] = (
             append,
             roll,
             roll_and_flush_each,
+            roll_when_flushed,
             epochs,
             producers,
             transactions,
@@ -272,10 +302,12 @@ WORKLOADS: dict[str, tuple[Workload, LogConfig]] = (
             truncate_segments,
             truncate_producers,
             truncate_fully,
+            truncate_fully_again,
             truncate_fully_below,
             delete_records,
             retention,
             retention_of_everything,
+            retention_of_the_only_segment,
             recover_and_append,
             recover_and_drop_segments,
             close,
@@ -288,6 +320,7 @@ WORKLOADS: dict[str, tuple[Workload, LogConfig]] = (
     }
     | {
         "preallocated": (roll, PREALLOCATED),
+        "preallocated_when_flushed": (roll_when_flushed, PREALLOCATED),
         "preallocated_truncate": (truncate, PREALLOCATED),
     }
 )
