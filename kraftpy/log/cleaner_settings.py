@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from kraftpy.config import NodeConfig
 
 __all__ = ["CleanerSettings"]
+
+_LOAD_FACTOR_MIN: Final = 0.01
+_BUFFER_MIN_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +34,14 @@ class CleanerSettings:
 
     @classmethod
     def from_node(cls, node: NodeConfig) -> CleanerSettings:
+        """Kafka accepts numbers with which nothing could be cleaned; the nearest that work hold."""
         return cls(
             is_enabled=node.get_bool("log.cleaner.enable"),
             map_bytes=node.get_int("log.cleaner.dedupe.buffer.size"),
-            map_load_factor=node.get_float("log.cleaner.io.buffer.load.factor"),
-            buffer_bytes=node.get_int("log.cleaner.io.buffer.size"),
-            max_bytes_per_second=node.get_float("log.cleaner.io.max.bytes.per.second"),
+            map_load_factor=min(
+                max(node.get_float("log.cleaner.io.buffer.load.factor"), _LOAD_FACTOR_MIN), 1.0
+            ),
+            buffer_bytes=max(node.get_int("log.cleaner.io.buffer.size"), _BUFFER_MIN_BYTES),
+            max_bytes_per_second=max(node.get_float("log.cleaner.io.max.bytes.per.second"), 1.0),
             backoff_ms=node.get_int("log.cleaner.backoff.ms"),
         )

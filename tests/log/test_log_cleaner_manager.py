@@ -167,8 +167,8 @@ async def test_a_log_is_not_cleaned_while_it_is_moved_and_is_dirty_after(
     assert home.events.failed == []
 
 
-def test_settings_come_from_the_configuration() -> None:
-    """LOG-111: log.cleaner.*."""
+def settings_with(**values: str) -> CleanerSettings:
+    keys = {f"log.cleaner.{key.replace('_', '.')}": value for key, value in values.items()}
     node = NodeConfig(
         from_mapping(
             {
@@ -179,22 +179,41 @@ def test_settings_come_from_the_configuration() -> None:
                 "listeners": "PLAINTEXT://:9092,C://:9093",
                 "listener.security.protocol.map": "C:PLAINTEXT,PLAINTEXT:PLAINTEXT",
                 "log.dirs": "/x",
-                "log.cleaner.enable": "false",
-                "log.cleaner.dedupe.buffer.size": "4000000",
-                "log.cleaner.io.buffer.size": "1000",
-                "log.cleaner.io.buffer.load.factor": "0.5",
-                "log.cleaner.io.max.bytes.per.second": "77.5",
-                "log.cleaner.backoff.ms": "99",
+                **keys,
             },
             "test",
         )
     )
-    settings = LogManagerSettings.from_node(node, CLUSTER_ID, open_files_max=9)
-    assert settings.cleaner == CleanerSettings(
+    return LogManagerSettings.from_node(node, CLUSTER_ID, open_files_max=9).cleaner
+
+
+def test_settings_come_from_the_configuration() -> None:
+    """LOG-111: log.cleaner.*."""
+    assert settings_with(
+        enable="false",
+        dedupe_buffer_size="4000000",
+        io_buffer_size="5000",
+        io_buffer_load_factor="0.5",
+        io_max_bytes_per_second="77.5",
+        backoff_ms="99",
+    ) == CleanerSettings(
         is_enabled=False,
         map_bytes=4_000_000,
         map_load_factor=0.5,
-        buffer_bytes=1_000,
+        buffer_bytes=5_000,
         max_bytes_per_second=77.5,
         backoff_ms=99,
     )
+
+
+@pytest.mark.parametrize("number", ["0", "-3", "7"])
+def test_settings_with_which_nothing_could_be_cleaned(number: str) -> None:
+    """Kafka takes them; a node must not fall over them."""
+    settings = settings_with(
+        io_buffer_size=str(max(0, int(number))),
+        io_buffer_load_factor=number,
+        io_max_bytes_per_second=number,
+    )
+    assert 0.01 <= settings.map_load_factor <= 1.0
+    assert settings.buffer_bytes == 4096
+    assert settings.max_bytes_per_second == max(1.0, float(number))
