@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,8 @@ class Server:
     host: str
     port: int
     pid: int
+    folder: Path
+    """Its own; `data` in there is its data directory."""
 
     def resident_bytes(self) -> int:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
@@ -59,7 +61,7 @@ def _process(name: str, command: list[str], port: int, folder: Path) -> Iterator
         process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, cwd=folder)
         try:
             wait_for_port(process, port, output)
-            yield Server(name, "127.0.0.1", port, process.pid)
+            yield Server(name, "127.0.0.1", port, process.pid, folder)
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -97,8 +99,11 @@ def kraftpy_node() -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def apache_kafka() -> Iterator[Server]:
-    """Apache Kafka of the release that we follow, with its default heap settings' 1 GiB."""
+def apache_kafka(properties: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Apache Kafka of the release that we follow, with its default heap settings' 1 GiB.
+
+    `properties` are added to its configuration.
+    """
     from support.kafka_jars import jar_folder
 
     java = ["java", "-Xmx1g", "-Xms1g", "-cp", f"{jar_folder()}/*"]
@@ -106,7 +111,8 @@ def apache_kafka() -> Iterator[Server]:
         folder = Path(name)
         port, controller_port = free_ports(2)
         config = folder / "server.properties"
-        config.write_text(_properties(port, controller_port, folder))
+        added = "".join(f"{key}={value}\n" for key, value in (properties or {}).items())
+        config.write_text(_properties(port, controller_port, folder) + added)
         identity = ["-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(config)]
         subprocess.run(
             [*java, "kafka.tools.StorageTool", "format", *identity],

@@ -1,27 +1,42 @@
-"""The cleaner: MB a second of compaction, and the memory that it takes.
+"""The cleaner: MB a second of compaction beside Kafka's cleaner, and the memory that it takes.
 
-A log of records of 1 KB over a hundredth as many keys as there are bytes in 10 KB of it, as a topic
-that keeps the latest state of many things has them, is compacted once. `KRAFTPY_BENCH_CLEANER_MB`
-sets its size (default 100; 1000 makes a million keys). The speed is that of the dirty bytes, which
-are read twice; beside it stands the speed of reading and checking the same bytes twice and nothing
-else, which every cleaner must do.
+Apache Kafka writes a compacted topic of records of 1 KB with keys drawn from as many as there are
+records, so that about four in ten are superseded. Its directory is copied; Kafka cleans its own,
+we the copy, in a process of our own. What remains must be the same records.
+`KRAFTPY_BENCH_CLEANER_MB` sets the size (default 200; 1000 makes 1 GB over a million keys). Kafka's
+time runs from the change of `min.cleanable.dirty.ratio` that lets it begin until its checkpoint
+says that it is done, a tenth of a second of waiting included. The CPU time is that of the
+whole process, compiler and garbage collector included, less what it took while idle before.
+
+Then, of us alone, other shapes of records. The speed is that of the dirty bytes, which are read
+twice; beside it stands the speed of reading and checking the same bytes twice and nothing else,
+which every cleaner must do.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import random
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
-import tracemalloc
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import trio
+from confluent_kafka import Producer, admin
 
+from bench._peers import Server, apache_kafka
+from kraftpy.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, parse_offsets
 from kraftpy.log.cleaner import Cleaner
 from kraftpy.log.cleaner_settings import CleanerSettings
+from kraftpy.log.cleaning import CleaningReport
 from kraftpy.log.handles import HandlePool
 from kraftpy.log.loading import load_log
 from kraftpy.log.log_config import LogConfig
@@ -33,10 +48,21 @@ from kraftpy.log.recovery import read_batches
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.records.compression import Codec
 from kraftpy.records.validation import AppendOrigin
+from kraftpy.records.walker import records_of, walk_batches
 from kraftpy.world.real_clock import RealClock
 from kraftpy.world.real_disk import RealDisk
 
-SIZE_MB = int(os.environ.get("KRAFTPY_BENCH_CLEANER_MB", "100"))
+SIZE_MB = int(os.environ.get("KRAFTPY_BENCH_CLEANER_MB", "200"))
+RECORD_BYTES = 1_000
+SEGMENT_BYTES = 100_000_000
+TOPIC = "bench"
+PARTITION = f"{TOPIC}-0"
+QUEUE_RECORDS = 50_000
+CLEANING_TIMEOUT_SECONDS = 600
+IDLE_SECONDS = 3.0
+# Kafka takes all of `log.cleaner.dedupe.buffer.size` at its start.
+KAFKA_MAP_BYTES = 134_217_728
+SHAPE_MB = 100
 NOW_MS = 1_700_000_000_000
 
 
@@ -46,12 +72,12 @@ class Shape:
     value_bytes: int
     batch_records: int
     codec: Codec = Codec.NONE
-    size_mb: int = SIZE_MB
+    size_mb: int = SHAPE_MB
 
 
 SHAPES = (
     Shape("records of 1 KB", 1_000, 16),
-    Shape("records of 100 bytes", 100, 160, size_mb=max(1, SIZE_MB // 4)),
+    Shape("records of 100 bytes", 100, 160, size_mb=SHAPE_MB // 4),
     Shape("records of 1 KB, lz4", 1_000, 16, Codec.LZ4),
 )
 
@@ -69,9 +95,200 @@ class Owner:
 
 
 def main() -> None:
+    compare_with_kafka()
     for shape in SHAPES:
         with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as directory:
             trio.run(measure, shape, directory)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One cleaning. The memory is the process's, before and at most (of Kafka: after)."""
+
+    seconds: float
+    cpu_seconds: float
+    before_bytes: int
+    peak_bytes: int
+    map_bytes: int
+
+
+@dataclass(frozen=True)
+class Remains:
+    """The sealed part of a partition's directory."""
+
+    size_bytes: int
+    records: int
+    digest: str
+
+
+def compare_with_kafka() -> None:
+    added = {"log.cleaner.backoff.ms": "100"}
+    with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as name, apache_kafka(added) as kafka:
+        original, copy = kafka.folder / "data" / PARTITION, Path(name) / PARTITION
+        end_offset = fill(kafka)
+        copy_sealed(original, copy, end_offset)
+        before = remains(copy, end_offset)
+        os.sync()
+        theirs = let_kafka_clean(kafka, end_offset)
+        os.sync()
+        command = [sys.executable, "-m", "bench.cleaner", name]
+        found = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        ours = Measured(**json.loads(found.stdout))
+        after = {"kraftpy": remains(copy, end_offset), "Kafka": remains(original, end_offset)}
+    print(f"   {before.size_bytes / 1e6:,.0f} MB, {before.records:,} records of 1 KB, 16 a batch")
+    for server, measured in (("kraftpy", ours), ("Kafka", theirs)):
+        print(
+            f"   {server:7}: {before.size_bytes / measured.seconds / 1e6:6,.1f} MB/s,"
+            f" {before.size_bytes / measured.cpu_seconds / 1e6:6,.1f} MB a CPU second"
+            f" ({measured.seconds:.2f} s, {measured.cpu_seconds:.2f} s of CPU);"
+            f" process {measured.before_bytes / 1e6:,.0f} -> {measured.peak_bytes / 1e6:,.0f} MB"
+            f" with a map of {measured.map_bytes / 1e6:,.1f} MB;"
+            f" {after[server].size_bytes / 1e6:,.2f} MB, {after[server].records:,} records remain"
+        )
+    print(
+        f"   kraftpy / Kafka: {theirs.seconds / ours.seconds:.2f} x by the clock,"
+        f" {theirs.cpu_seconds / ours.cpu_seconds:.2f} x by CPU"
+    )
+    if after["kraftpy"].digest != after["Kafka"].digest:
+        raise SystemExit("the two cleaners have kept different records")
+    print("   both have kept the same records: offsets, timestamps, keys and values agree")
+
+
+def set_topic(client: admin.AdminClient, key: str, value: str) -> None:
+    entry = admin.ConfigEntry(key, value, incremental_operation=admin.AlterConfigOpType.SET)
+    resource = admin.ConfigResource("topic", TOPIC, incremental_configs=[entry])
+    for done in client.incremental_alter_configs([resource]).values():
+        done.result()
+
+
+def fill(kafka: Server) -> int:
+    """Make the topic and seal its segments; where the last of them ends."""
+    address = {"bootstrap.servers": f"{kafka.host}:{kafka.port}"}
+    client = admin.AdminClient(address)
+    config = {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(SEGMENT_BYTES),
+        # The ratio of a log that was never cleaned is 1, and must be more than this.
+        "min.cleanable.dirty.ratio": "1.0",
+    }
+    for made in client.create_topics([admin.NewTopic(TOPIC, 1, 1, config=config)]).values():
+        made.result()
+    producer = Producer({**address, "batch.size": 16_384, "linger.ms": 50})
+    draw = random.Random(1)
+    count = SIZE_MB * 1_000_000 // RECORD_BYTES
+    values = [draw.randbytes(RECORD_BYTES // 2).hex()[: RECORD_BYTES - 25] for _ in range(100)]
+    for _ in range(count):
+        while len(producer) >= QUEUE_RECORDS:
+            producer.poll(0.1)
+        key = b"customer-%08d" % draw.randrange(count)
+        producer.produce(TOPIC, draw.choice(values), key)
+    producer.flush()
+    set_topic(client, "segment.ms", "1")
+    original = kafka.folder / "data" / PARTITION
+    while (end_offset := base_offsets(original)[-1]) < count:
+        # A record that finds the active segment too old goes into a new one.
+        producer.produce(TOPIC, b"", b"customer-last")
+        producer.flush()
+        time.sleep(0.05)
+    return end_offset
+
+
+def base_offsets(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob("*.log"))
+
+
+def copy_sealed(original: Path, copy: Path, end_offset: int) -> None:
+    copy.mkdir()
+    for base_offset in base_offsets(original):
+        if base_offset < end_offset:
+            for path in original.glob(f"{base_offset:020}.*"):
+                shutil.copy(path, copy)
+
+
+def remains(folder: Path, end_offset: int) -> Remains:
+    size_bytes = records = 0
+    digest = hashlib.sha256()
+    for base_offset in base_offsets(folder):
+        if base_offset < end_offset:
+            data = (folder / f"{base_offset:020}.log").read_bytes()
+            size_bytes += len(data)
+            for batch in walk_batches(data):
+                # Not the batch's bytes: Kafka counts timestamps from the first that is left.
+                for record in records_of(batch, max_bytes=1 << 20):
+                    records += 1
+                    digest.update(b"%d %d " % (record.offset, record.timestamp_ms))
+                    digest.update(record.key or b"")
+                    digest.update(record.value or b"")
+    return Remains(size_bytes, records, digest.hexdigest())
+
+
+def let_kafka_clean(kafka: Server, end_offset: int) -> Measured:
+    client = admin.AdminClient({"bootstrap.servers": f"{kafka.host}:{kafka.port}"})
+    path = kafka.folder / "data" / CLEANER_OFFSET_CHECKPOINT
+    if cleaned_until(path) is not None:
+        raise SystemExit("Kafka has cleaned before it should")
+    idle_from = kafka.cpu_seconds()
+    time.sleep(IDLE_SECONDS)
+    cpu_from, before_bytes = kafka.cpu_seconds(), kafka.resident_bytes()
+    idle_share = (cpu_from - idle_from) / IDLE_SECONDS
+    started = time.perf_counter()
+    set_topic(client, "min.cleanable.dirty.ratio", "0.001")
+    while cleaned_until(path) != end_offset:
+        if time.perf_counter() - started > CLEANING_TIMEOUT_SECONDS:
+            raise SystemExit(f"Kafka has cleaned up to {cleaned_until(path)}, not {end_offset}")
+        time.sleep(0.005)
+    seconds = time.perf_counter() - started
+    cpu_seconds = kafka.cpu_seconds() - cpu_from - idle_share * seconds
+    return Measured(seconds, cpu_seconds, before_bytes, kafka.resident_bytes(), KAFKA_MAP_BYTES)
+
+
+def cleaned_until(path: Path) -> int | None:
+    if not path.exists():
+        return None
+    return parse_offsets(path.read_text(), str(path)).get((TOPIC, 0))
+
+
+async def open_log(directory: str) -> PartitionLog:
+    disk = RealDisk()
+    environment = LogEnvironment(
+        disk=disk,
+        pool=HandlePool(disk, 100),
+        clock=RealClock(),
+        jitter=random.Random(1),
+        owner=Owner(),
+    )
+    config = LogConfig(is_compacted=True, is_deleted=False, segment_bytes=SEGMENT_BYTES)
+    path = f"{directory}/{PARTITION}"
+    return await load_log(environment, path, (TOPIC, 0), config, is_clean=True)
+
+
+async def clean(log: PartitionLog, directory: str) -> tuple[Measured, CleaningReport]:
+    log.roll()
+    log.update_high_watermark(log.log_end_offset)
+    cleaner = Cleaner(RealDisk(), RealClock(), CleanerSettings(), logs=lambda: [log])
+    await cleaner.open_directory(directory, [])
+    before_bytes = memory_of_process("VmRSS")
+    started, cpu_from = time.perf_counter(), time.process_time()
+    assert await cleaner.clean_dirtiest()
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_from
+    report = cleaner.last_report
+    assert report is not None
+    peak_bytes = memory_of_process("VmHWM")
+    return Measured(seconds, cpu_seconds, before_bytes, peak_bytes, report.map_bytes), report
+
+
+async def clean_copy(directory: str) -> Measured:
+    log = await open_log(directory)
+    measured, _ = await clean(log, directory)
+    await log.close()
+    return measured
+
+
+def memory_of_process(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise SystemExit(f"the kernel does not tell {field}")
 
 
 def batches_of(shape: Shape) -> Iterable[bytearray]:
@@ -88,49 +305,19 @@ def batches_of(shape: Shape) -> Iterable[bytearray]:
 
 
 async def measure(shape: Shape, directory: str) -> None:
-    disk, clock = RealDisk(), RealClock()
-    environment = LogEnvironment(
-        disk=disk,
-        pool=HandlePool(disk, 100),
-        clock=clock,
-        jitter=random.Random(1),
-        owner=Owner(),
-    )
-    config = LogConfig(is_compacted=True, is_deleted=False, segment_bytes=64 << 20)
-    log = await load_log(environment, f"{directory}/bench-0", ("bench", 0), config, is_clean=True)
+    log = await open_log(directory)
     for data in batches_of(shape):
         log.append_as_leader(data, 0, origin=AppendOrigin.COORDINATOR)
-    log.roll()
-    log.update_high_watermark(log.log_end_offset)
-    floor_seconds = await read_twice(log, Pace(clock))
-    cleaner = Cleaner(disk, clock, CleanerSettings(), logs=lambda: [log])
-    await cleaner.open_directory(directory, [])
-    started = time.perf_counter()
-    assert await cleaner.clean_dirtiest()
-    seconds = time.perf_counter() - started
-    report = cleaner.last_report
-    assert report is not None
+    floor_seconds = await read_twice(log, Pace(RealClock()))
+    measured, report = await clean(log, directory)
     records = log.log_end_offset
     print(
         f"   {shape.name}: {report.old_bytes / 1e6:,.0f} MB, {records:,} records, "
-        f"{report.key_count:,} keys: {report.old_bytes / seconds / 1e6:,.1f} MB/s, "
-        f"{records / seconds:,.0f} records/s; reading and checking alone "
+        f"{report.key_count:,} keys: {report.old_bytes / measured.seconds / 1e6:,.1f} MB/s, "
+        f"{records / measured.seconds:,.0f} records/s; reading and checking alone "
         f"{report.old_bytes / floor_seconds / 1e6:,.0f} MB/s; {report.new_bytes / 1e6:,.0f} MB "
         f"remain; map {report.map_bytes / 1e6:,.1f} MB"
     )
-    # Again, with most of it clean, for the memory: tracing it takes its time.
-    log.append_as_leader(next(iter(batches_of(shape))), 0, origin=AppendOrigin.COORDINATOR)
-    log.roll()
-    log.update_high_watermark(log.log_end_offset)
-    log.config = LogConfig(
-        is_compacted=True, is_deleted=False, segment_bytes=64 << 20, min_cleanable_dirty_ratio=0.0
-    )
-    await cleaner.forget(log)
-    tracemalloc.start()
-    assert await cleaner.clean_dirtiest()
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    print(f"   {shape.name}: peak memory of a cleaning {peak_bytes / 1e6:,.1f} MB")
     await log.close()
 
 
@@ -142,3 +329,7 @@ async def read_twice(log: PartitionLog, pace: Pace) -> float:
                 async for _ in batches:
                     pass
     return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(trio.run(clean_copy, sys.argv[1]))))
