@@ -69,7 +69,8 @@ def test_kafka_python(node: NodeProcess, caplog: pytest.LogCaptureFixture) -> No
     [broker] = cluster["brokers"]
     assert f"{broker['host']}:{broker['port']}" == node.bootstrap
     assert versions
-    assert caplog.messages == []
+    # It times its own tasks, and on a busy machine complains of itself.
+    assert [line for line in caplog.messages if "blocking the event loop" not in line] == []
 
 
 def test_aiokafka(node: NodeProcess, caplog: pytest.LogCaptureFixture) -> None:
