@@ -1,12 +1,12 @@
 """The cleaner: MB a second of compaction beside Kafka's cleaner, and the memory that it takes.
 
-Apache Kafka writes a compacted topic of records of 1 KB with keys drawn from as many as there are
-records, so that about four in ten are superseded. Its directory is copied; Kafka cleans its own,
-we the copy, in a process of our own. What remains must be the same records.
-`KRAFTPY_BENCH_CLEANER_MB` sets the size (default 200; 1000 makes 1 GB over a million keys). Kafka's
-time runs from the change of `min.cleanable.dirty.ratio` that lets it begin until its checkpoint
-says that it is done, a tenth of a second of waiting included. The CPU time is that of the
-whole process, compiler and garbage collector included, less what it took while idle before.
+Apache Kafka writes a compacted topic of records of 1 KB with keys drawn at random from as many as
+there are records; of those, 63 in 100 occur and as many records remain. Its directory is copied;
+Kafka cleans its own, we the copy, in a process of our own. What remains must be the same records.
+`KRAFTPY_BENCH_CLEANER_MB` sets the size (default 200; 1000 makes 1 GB, drawn from a million keys).
+Kafka's time runs from the change of `min.cleanable.dirty.ratio` that lets it begin until its
+checkpoint says that it is done, up to a tenth of a second of waiting included. Its CPU time is that
+of the whole process, compiler and garbage collector included, less its idle rate from before.
 
 Then, of us alone, other shapes of records. The speed is that of the dirty bytes, which are read
 twice; beside it stands the speed of reading and checking the same bytes twice and nothing else,
@@ -103,7 +103,10 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """One cleaning. The memory is the process's, before and at most (of Kafka: after)."""
+    """One cleaning.
+
+    The memory is the process's, before and at most; Kafka's is that of before and after.
+    """
 
     seconds: float
     cpu_seconds: float
@@ -267,14 +270,14 @@ async def clean(log: PartitionLog, directory: str) -> tuple[Measured, CleaningRe
     log.update_high_watermark(log.log_end_offset)
     cleaner = Cleaner(RealDisk(), RealClock(), CleanerSettings(), logs=lambda: [log])
     await cleaner.open_directory(directory, [])
-    before_bytes = memory_of_process("VmRSS")
+    before_bytes = peak_of_process()
     started, cpu_from = time.perf_counter(), time.process_time()
     assert await cleaner.clean_dirtiest()
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_from
     report = cleaner.last_report
     assert report is not None
-    peak_bytes = memory_of_process("VmHWM")
-    return Measured(seconds, cpu_seconds, before_bytes, peak_bytes, report.map_bytes), report
+    measured = Measured(seconds, cpu_seconds, before_bytes, peak_of_process(), report.map_bytes)
+    return measured, report
 
 
 async def clean_copy(directory: str) -> Measured:
@@ -284,11 +287,10 @@ async def clean_copy(directory: str) -> Measured:
     return measured
 
 
-def memory_of_process(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise SystemExit(f"the kernel does not tell {field}")
+def peak_of_process() -> int:
+    """Not that of getrusage, which a child takes over from its parent."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def batches_of(shape: Shape) -> Iterable[bytearray]:
