@@ -7,11 +7,14 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from log_rig import NOW_MS, TINY, Rig, batch, values_in
+from log_rig import NOW_MS, TINY, Rig, batch, data_of, values_in
 
 from kraftpy.log.errors import LogClosedError, StorageError
+from kraftpy.log.offsets import Isolation
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.records.errors import CorruptRecord
+from kraftpy.records.walker import walk_batches
 from kraftpy.world.memory_disk import MemoryDisk
 from kraftpy.world.memory_disk_faults import BitRot, ReadError, SyncError, WriteError
 from kraftpy.world.memory_disk_image import DirectoryInode, FileInode
@@ -218,3 +221,33 @@ async def test_rot_is_found_when_the_log_is_recovered(faulty: Rig, seed: int) ->
     recovered = await rig.load()
     values = values_in(recovered)
     assert values == expected(len(values))
+
+
+# Base offset and leader epoch lie outside of a batch's CRC, in Kafka's format as in ours.
+_BEFORE_LENGTH, _BEFORE_MAGIC = 8, 16
+
+
+async def test_a_flipped_bit_is_never_served_as_good(faulty: Rig) -> None:
+    """Wherever it lies under the CRC: the read is refused, or what it gives shows the damage."""
+    log = await faulty.load()
+    log.append_as_leader(batch(b"value"), 0)
+    [path] = [name for name in await faulty.names() if name.endswith(".log")]
+    size = log.segments.last.size_bytes
+    file = disk_of(faulty).open(f"{faulty.directory}/{path}", write=True)
+    for position in (*range(_BEFORE_LENGTH, 12), *range(_BEFORE_MAGIC, size)):
+        for bit in range(8):
+            good = file.pread(1, position)
+            file.pwrite([bytes([good[0] ^ 1 << bit])], position)
+            assert not served_as_good(log), f"bit {bit} of byte {position}"
+            file.pwrite([good], position)
+    assert served_as_good(log)
+    file.close()
+
+
+def served_as_good(log: PartitionLog) -> bool:
+    """Whether a reader at offset 0 gets a batch that it takes for sound."""
+    try:
+        data = data_of(log.read(0, 1 << 20, Isolation.LOG_END))
+        return any(each.is_valid for each in walk_batches(data))
+    except CorruptRecord:
+        return False
