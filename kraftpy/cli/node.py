@@ -135,9 +135,9 @@ def _load_config(options: Namespace) -> NodeConfig:
             from_assignments(options.assignments),
         )
     except ConfigurationError as error:
-        problems = "\n".join(f"  {problem}" for problem in error.problems)
+        lines = "\n".join(f"  {line}" for line in (*error.problems, *error.warnings))
         raise CommandFailed(
-            f"the configuration is wrong:\n{problems}\n"
+            f"the configuration is wrong:\n{lines}\n"
             "`kraftpy config describe KEY` tells what a key means.",
             exit_code=EXIT_USAGE,
         ) from None

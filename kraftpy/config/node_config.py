@@ -68,7 +68,7 @@ class NodeConfig:
             # With a key missing or unreadable, rules about several would only repeat that.
             check_rules(self, refuse, warnings.append)
         if problems:
-            raise ConfigurationError(problems)
+            raise ConfigurationError(problems, warnings)
         self.warnings = tuple(warnings)
 
     def __getitem__(self, key: str) -> Value:

@@ -29,8 +29,13 @@ class Problem(NamedTuple):
 
 
 class ConfigurationError(Exception):
-    """A configuration that no node starts with. Holds every problem, not just the first."""
+    """A configuration that no node starts with. Holds every problem, not just the first.
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    `warnings` are what would not have refused it: a key that nobody knows may be why another one
+    is missing.
+    """
+
+    def __init__(self, problems: Sequence[Problem], warnings: Sequence[str] = ()) -> None:
         self.problems = tuple(problems)
+        self.warnings = tuple(warnings)
         super().__init__("\n".join(str(problem) for problem in problems))

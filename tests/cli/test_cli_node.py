@@ -134,6 +134,8 @@ def test_cluster_id_from_the_environment(tmp_path: Path, monkeypatch: pytest.Mon
     [
         (["--set", "num.partitions"], "must have the form key=value"),
         (["--set", "num.partitions=0"], "num.partitions=0 (--set)"),
+        # A misspelt key may be why another is missing, so it is told with what refuses the start.
+        (["--set", "num.partitons=3", "--set", "node.id=x"], "did you mean num.partitions?"),
         (["/no/such/file"], "/no/such/file can't be read"),
     ],
 )
