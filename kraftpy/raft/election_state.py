@@ -1,9 +1,10 @@
 """What a node has promised in elections: the content of the `quorum-state` file.
 
-One JSON object on one line. `data_version` 0 belongs to kraft.version 0 and names the static
-voters; 1 belongs to kraft.version 1 and has the directory of the replica that got the vote. Both
-are read whatever the version in force, because an upgrade leaves the old file behind. A file that
-can't be read stops the node: to take it for a missing one would be to vote twice.
+One JSON object without a line end, its fields in Kafka's order. `data_version` 0 belongs to
+kraft.version 0 and names the static voters; 1 belongs to kraft.version 1 and has the directory of
+the replica that got the vote. Both are read whatever the version in force, because an upgrade
+leaves the old file behind. A file that can't be read stops the node: to take it for a missing one
+would be to vote twice.
 """
 
 from __future__ import annotations
@@ -40,19 +41,16 @@ class ElectionState:
     def encode(self, kraft_version: int, voter_ids: Iterable[int]) -> bytes:
         """The file at the given kraft.version."""
         voted_id = _NOT_VOTED if self.voted is None else self.voted.node_id
-        fields: dict[str, object] = {
-            "leaderId": self.leader_id,
-            "leaderEpoch": self.epoch,
-            "votedId": voted_id,
-        }
+        fields: dict[str, object] = {} if kraft_version else {"clusterId": ""}
+        fields |= {"leaderId": self.leader_id, "leaderEpoch": self.epoch, "votedId": voted_id}
         if kraft_version == 0:
             voters = [{"voterId": voter_id} for voter_id in voter_ids]
-            fields |= {"clusterId": "", "appliedOffset": 0, "currentVoters": voters}
+            fields |= {"appliedOffset": 0, "currentVoters": voters}
         else:
             directory_id = ZERO_UUID if self.voted is None else self.voted.directory_id
             fields["votedDirectoryId"] = format_uuid(directory_id)
         fields["data_version"] = 0 if kraft_version == 0 else 1
-        return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+        return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def decode_quorum_state(data: bytes) -> ElectionState:

@@ -85,6 +85,16 @@ class LogImage:
         """The index of the first batch that begins at `offset` or behind it."""
         return bisect_left(self.batches, offset, key=_base_offset)
 
+    def leads_to(self, snapshot_id: SnapshotId) -> bool:
+        """Whether the log has the record that the snapshot ends with, or begins behind it."""
+        if snapshot_id.end_offset <= self.start_offset:
+            return True
+        position = self.position(snapshot_id.end_offset) - 1
+        if position < 0:
+            return False
+        last = self.batches[position]
+        return (last.end_offset, last.epoch) == snapshot_id
+
 
 class MemoryStorage:
     __slots__ = (
@@ -210,8 +220,9 @@ class MemoryStorage:
         """What a core starts from: promise, epochs, snapshots, and the voters on record."""
         log = self.log
         newest = max(log.snapshots, default=None)
-        if newest is not None and newest.end_offset > log.end_offset:
-            # The crash came between the download's end and the emptying of the log.
+        if newest is not None and not log.leads_to(newest):
+            # The crash came between the download's end and the emptying of the log, or took the
+            # tail that the snapshot was made of.
             log.apply(InstallSnapshot(newest, 0), log.snapshots[newest])
         for snapshot_id in [each for each in log.snapshots if each.end_offset < log.start_offset]:
             del log.snapshots[snapshot_id]

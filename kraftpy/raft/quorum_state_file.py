@@ -1,0 +1,40 @@
+"""`quorum-state`: the file that keeps a node's promise.
+
+It is replaced as a whole, so that a crash leaves the old promise or the new one. A file that can't
+be understood is therefore damage, and stops the node: to start without it would be to vote twice.
+Only a file that is not there stands for a node that has promised nothing yet.
+"""
+
+from __future__ import annotations
+
+from kraftpy.log.checkpoints import AtomicFile, read_text
+from kraftpy.log.errors import MalformedFileError
+from kraftpy.raft.effects import PersistElection
+from kraftpy.raft.election_state import ElectionState, QuorumStateError, decode_quorum_state
+from kraftpy.world import Disk
+
+__all__ = ["QUORUM_STATE", "QuorumStateFile"]
+
+QUORUM_STATE = "quorum-state"
+
+
+class QuorumStateFile:
+    __slots__ = ("_disk", "_file")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._file = AtomicFile(disk, f"{directory}/{QUORUM_STATE}")
+
+    async def read(self) -> ElectionState:
+        """The promise on record; QuorumStateError, naming the file, if it can't be read."""
+        path = self._file.path
+        try:
+            text = await read_text(self._disk, path)
+            return ElectionState() if text is None else decode_quorum_state(text.encode())
+        except (MalformedFileError, QuorumStateError) as error:
+            raise QuorumStateError(f"{path}: {error}") from error
+
+    async def write(self, promise: PersistElection) -> None:
+        """Durable when this returns."""
+        content = promise.election.encode(promise.kraft_version, promise.voter_ids)
+        await self._file.replace(content.decode())

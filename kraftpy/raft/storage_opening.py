@@ -1,0 +1,243 @@
+"""Opening the storage of a core: what a node finds when it starts (section 9, recovery).
+
+The log is recovered from its first batch on, each CRC checked, because there is no word of how far
+it is sound that would survive every crash. It is small: snapshots keep it so.
+
+What a crash can have left, and what is made of it:
+
+- A `.part` or `.deleted` snapshot is removed, and so is one below the log start.
+- A batch that does not continue the one before it ends the log.
+- A newest snapshot that the log does not lead to, because it ends before it or has another epoch
+  there, is an installation that was interrupted, or has outlived the tail that it was made of. It
+  covers what is committed, so the log restarts behind it.
+- A log start at which no snapshot ends is raised to the next end of one. Without any, what lies
+  below the log start is lost, and the node refuses to start.
+
+The core is told that all of this is durable. After the mere end of a process it was in the page
+cache, perhaps, so it is synced before anybody hears of it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kraftpy.log.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    PARTITION_METADATA,
+    AtomicFile,
+    format_partition_metadata,
+    parse_offsets,
+    parse_partition_metadata,
+    read_text,
+)
+from kraftpy.log.epochs import LeaderEpochCache
+from kraftpy.log.errors import InconsistentTopicIdError, StorageError
+from kraftpy.log.handles import HandlePool
+from kraftpy.log.loading import load_log
+from kraftpy.log.log_config import LogConfig
+from kraftpy.log.log_owner import LogEnvironment
+from kraftpy.log.offsets import Isolation
+from kraftpy.log.pacing import Pace
+from kraftpy.log.partition_log import PartitionLog
+from kraftpy.log.segment_files import directory_name
+from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, SnapshotId
+from kraftpy.raft.quorum import RecoveredState, learn_control_records
+from kraftpy.raft.quorum_state_file import QuorumStateFile
+from kraftpy.raft.rpc import METADATA_TOPIC_ID
+from kraftpy.raft.snapshot_files import SnapshotFiles
+from kraftpy.raft.storage import TOPIC_PARTITION, LeftFiles, RaftStorage
+from kraftpy.raft.voters import BOOTSTRAP_OFFSET, History, VoterSet
+from kraftpy.records.batch import RecordBatch
+from kraftpy.records.walker import batch_at, walk_batches
+from kraftpy.world import Clock, Disk, Random
+
+__all__ = ["open_storage"]
+
+_log = logging.getLogger(__name__)
+
+_OPEN_FILES_MAX = 50
+_READ_BYTES = 1024 * 1024
+
+
+async def open_storage(
+    metadata_directory: str,
+    config: LogConfig,
+    static_voters: VoterSet,
+    *,
+    disk: Disk,
+    clock: Clock,
+    jitter: Random,
+) -> tuple[RaftStorage, RecoveredState]:
+    """The storage in `<metadata directory>/__cluster_metadata-0`, made if there is none.
+
+    Raises QuorumStateError for a promise that can't be read, StorageError for other files that
+    can't be right, and OSError.
+    """
+    directory = f"{metadata_directory}/{directory_name(*TOPIC_PARTITION)}"
+    await disk.make_directory(directory)
+    # First of all, since nothing may be changed in a directory that a node must not start with.
+    quorum_state = QuorumStateFile(disk, directory)
+    election = await quorum_state.read()
+    await _check_topic_id(disk, directory)
+    snapshots = SnapshotFiles(disk, directory)
+    await snapshots.load()
+    stored_start = await _read_log_start(disk, directory)
+    _first_snapshot(snapshots, stored_start, directory)
+    left_files = LeftFiles()
+    environment = LogEnvironment(
+        disk=disk,
+        pool=HandlePool(disk, _OPEN_FILES_MAX),
+        clock=clock,
+        jitter=jitter,
+        owner=left_files,
+        verify_transactions=False,
+    )
+    log = await load_log(
+        environment,
+        directory,
+        TOPIC_PARTITION,
+        config,
+        is_clean=False,
+        log_start_offset=stored_start,
+    )
+    pace = Pace(clock)
+    await _cut_at_gap(log, pace)
+    await _reconcile(log, snapshots)
+    await log.flush()
+    # If it is empty a flush passes over it, and what a truncation cut off might come back.
+    await log.active_segment.log_file.sync()
+    await disk.sync_directory(directory)
+    await disk.sync_directory(metadata_directory)
+    storage = RaftStorage(disk, log, snapshots, quorum_state, left_files)
+    walk = _Walk(storage, snapshots, static_voters)
+    await walk.run(pace)
+    recovered = RecoveredState(
+        storage,
+        election,
+        log.log_start_offset,
+        log.log_end_offset,
+        walk.epochs.entries,
+        snapshots.ids,
+        walk.voters.entries(),
+        walk.kraft_versions.entries(),
+    )
+    return storage, recovered
+
+
+async def _check_topic_id(disk: Disk, directory: str) -> None:
+    path = f"{directory}/{PARTITION_METADATA}"
+    text = await read_text(disk, path)
+    if text is None:
+        await AtomicFile(disk, path).replace(format_partition_metadata(METADATA_TOPIC_ID))
+    elif parse_partition_metadata(text, path) != METADATA_TOPIC_ID:
+        raise InconsistentTopicIdError(f"{path}: another topic's id")
+
+
+async def _read_log_start(disk: Disk, directory: str) -> int:
+    path = f"{directory}/{LOG_START_OFFSET_CHECKPOINT}"
+    text = await read_text(disk, path)
+    return 0 if text is None else parse_offsets(text, path).get(TOPIC_PARTITION, 0)
+
+
+def _first_snapshot(
+    snapshots: SnapshotFiles, start_offset: int, directory: str
+) -> SnapshotId | None:
+    """The first snapshot at the log start or behind it; only a log that begins at 0 needs none."""
+    for snapshot_id in snapshots.ids:
+        if snapshot_id.end_offset >= start_offset:
+            return snapshot_id
+    if start_offset > 0:
+        raise StorageError(
+            f"{directory}: the log begins at {start_offset}, and no snapshot covers what is below"
+        )
+    return None
+
+
+async def _cut_at_gap(log: PartitionLog, pace: Pace) -> None:
+    """End the log where it stops being one.
+
+    Sectors that were never written may show an old batch, sound in itself. In other logs a gap is
+    what the cleaner leaves; here nothing durable can lie behind one.
+    """
+    end_offset = log.segments.first.base_offset
+    epoch = 0
+    for segment in log.segments:
+        for header in segment.headers():
+            if header.base_offset != end_offset or header.leader_epoch < epoch:
+                _log.warning("%s: what follows %d does not continue it", log, end_offset)
+                await log.truncate_to(end_offset)
+                return
+            end_offset = header.last_offset + 1
+            epoch = header.leader_epoch
+            await pace.rest(header.size)
+
+
+async def _reconcile(log: PartitionLog, snapshots: SnapshotFiles) -> None:
+    """Make log and snapshots fit together."""
+    newest = max(snapshots.ids, default=None)
+    if newest is not None and not _leads_to(log, newest):
+        await log.truncate_fully_and_start_at(newest.end_offset)
+    start_offset = log.log_start_offset
+    first = _first_snapshot(snapshots, start_offset, log.directory)
+    if start_offset > 0 and first is not None and first.end_offset > start_offset:
+        start_offset = first.end_offset
+        log.update_high_watermark(start_offset)
+        log.raise_log_start(start_offset)
+    for snapshot_id in snapshots.ids:
+        if snapshot_id.end_offset < start_offset:
+            await snapshots.delete(snapshot_id)
+
+
+def _leads_to(log: PartitionLog, snapshot_id: SnapshotId) -> bool:
+    """Whether this log has the record that the snapshot ends with, or begins behind it."""
+    end_offset = snapshot_id.end_offset
+    if end_offset <= log.log_start_offset:
+        return True
+    if end_offset > log.log_end_offset:
+        return False
+    records = log.read(end_offset - 1, 1, Isolation.LOG_END).records
+    if records is None:
+        return False
+    batch = batch_at(records.file.pread(records.length, records.position))
+    return (
+        isinstance(batch, RecordBatch)
+        and batch.last_offset == end_offset - 1
+        and batch.leader_epoch == snapshot_id.epoch
+    )
+
+
+class _Walk:
+    """What snapshot and log say of epochs, voters and kraft.version, by offset."""
+
+    __slots__ = ("_storage", "epochs", "kraft_versions", "voters")
+
+    def __init__(
+        self, storage: RaftStorage, snapshots: SnapshotFiles, static_voters: VoterSet
+    ) -> None:
+        self._storage = storage
+        self.epochs = LeaderEpochCache()
+        self.voters = History(static_voters)
+        self.kraft_versions = History(0)
+        first = min(snapshots.ids, default=None)
+        if first is not None and first.end_offset == storage.log_start_offset:
+            stored, kraft_version = snapshots.read_head(first)
+            said_at = BOOTSTRAP_OFFSET if first == BOOTSTRAP_SNAPSHOT else first.end_offset - 1
+            if stored is not None:
+                self.voters = History(stored, said_at)
+            self.kraft_versions = History(kraft_version, said_at)
+
+    async def run(self, pace: Pace) -> None:
+        storage = self._storage
+        offset, end_offset = storage.log_start_offset, storage.log_end_offset
+        while offset < end_offset:
+            data = storage.read(offset, end_offset, _READ_BYTES)
+            if not data:
+                raise StorageError(f"the metadata log can't be read at {offset}")
+            for batch in walk_batches(data):
+                if not isinstance(batch, RecordBatch):
+                    raise StorageError(f"the metadata log has no leader epoch at {offset}")
+                self.epochs.assign(batch.leader_epoch, batch.base_offset)
+                if batch.is_control:
+                    learn_control_records(batch.data, self.voters, self.kraft_versions)
+                offset = batch.last_offset + 1
+            await pace.rest(len(data))
