@@ -178,7 +178,7 @@ def forbid_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trio.to_thread, "run_sync", no_thread)
 
 
-@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="not part of a clone: Linux's RWF_NOWAIT")
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="missing: RWF_NOWAIT, which Linux has")
 class TestPageCache:
     async def test_cached_bytes_need_no_thread(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
