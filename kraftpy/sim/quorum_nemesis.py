@@ -172,7 +172,9 @@ class Nemesis:
     def _can_spare(self, lost: QuorumNode) -> bool:
         """Whether all agree on the voters, follow somebody else, and enough have everything.
 
-        A node that hears that it leads, and does not know it, stops; so does Kafka's.
+        A node that hears that it leads, and does not know it, stops; so does Kafka's. A change of
+        the voters that is in the log, inherited by a new leader or not, counts as under way until
+        it is committed: before, the majority that matters may be that of either set.
         """
         nodes = [node for node in self._network.nodes.values() if node is not lost]
         cores = [node.core for node in nodes if node.core is not None]
@@ -181,6 +183,9 @@ class Nemesis:
         voters = lost.core.quorum.voters.latest
         if not voters.contains(lost.key):
             # It might be asking to be added, and would leave a voter that never was one.
+            return False
+        set_offset, _ = lost.core.quorum.voters.entries()[-1]
+        if set_offset >= self._invariants.committed_end:
             return False
         for core in cores:
             if core.quorum.voters.latest != voters:
