@@ -1,0 +1,47 @@
+"""What an operation of the controller gives back, and how it refuses.
+
+The records of an atomic result become one batch: everybody sees all of them or none. Others may be
+cut into several batches, each of which makes sense alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kraftpy.metadata.records import MetadataRecord
+from kraftpy.protocol.errors import ErrorCode
+
+__all__ = ["Caller", "ControllerError", "ControllerResult"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerResult(Generic[T_co]):
+    """Records to write, and the answer to give when they are committed."""
+
+    records: tuple[MetadataRecord, ...]
+    answer: T_co
+    is_atomic: bool = True
+
+
+class ControllerError(Exception):
+    """Refuses a whole request with one of Kafka's error codes; nothing is written."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(code.name if message is None else f"{code.name}: {message}")
+        self.code = code
+        self.message = code.message if message is None else message
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: for a forwarded request, the client that the broker speaks for."""
+
+    api_version: int
+    principal: str = "User:ANONYMOUS"
+    client_id: str | None = None
+    client_host: str = ""
+    # When the asker stops waiting, in the controller's monotonic time; None: whenever it comes.
+    deadline_ms: int | None = None

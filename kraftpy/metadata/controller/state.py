@@ -1,0 +1,95 @@
+"""The controller's memory: the newest image, what of it is committed, and what follows from it.
+
+The active controller is ahead of the log: it replays its own records when it hands them to Raft.
+Images are immutable and share what has not changed, so discarding what was not committed is
+nothing more than going back to an older one. Everything else that operations read (which broker
+has which partitions, the states of replicas and partitions, deletions) is derived: it is told the
+difference between two images, whichever lies further in the log. Going forward, going back and
+loading a snapshot are one and the same thing.
+
+Invariants: `stable` is the fold of the committed log up to its provenance; `image` is `stable` with
+the records behind it that this controller has appended; every derived part is a function of
+`image`, and of heartbeats while this controller is active.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from kraftpy.metadata.changes import ImageChanges
+from kraftpy.metadata.delta import MetadataDelta
+from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
+from kraftpy.metadata.records import MetadataRecord
+from kraftpy.world import assert_always
+
+__all__ = ["Derived", "MetadataTimeline"]
+
+
+class Derived(Protocol):
+    """Something that is computed from the image and follows it."""
+
+    def update(self, changes: ImageChanges) -> None:
+        """The image is `changes.after` now; it was `changes.before`."""
+        ...
+
+
+class MetadataTimeline:
+    """Images by offset: the committed one, and those of records not committed yet."""
+
+    __slots__ = ("_derived", "_drafts", "image", "stable")
+
+    def __init__(self, derived: Sequence[Derived]) -> None:
+        self._derived = tuple(derived)
+        # Ends of appended batches and the image after each, in the order of the log.
+        self._drafts: deque[tuple[int, MetadataImage]] = deque()
+        self.image = EMPTY_IMAGE
+        self.stable = EMPTY_IMAGE
+
+    @property
+    def pending_offset(self) -> int | None:
+        """The last offset that is appended and not known to be committed; None if all is."""
+        return self._drafts[-1][0] if self._drafts else None
+
+    def append(self, records: Sequence[MetadataRecord], provenance: Provenance) -> None:
+        """Let records happen that are being appended as one batch; `provenance` is its end.
+
+        Raises ReplayError, with nothing changed, if they contradict the image.
+        """
+        assert_always(
+            provenance.last_offset > self.image.provenance.last_offset,
+            "controller.append_order",
+            offset=provenance.last_offset,
+        )
+        delta = MetadataDelta(self.image)
+        for record in records:
+            delta.replay(record)
+        image = delta.apply(provenance)
+        self._move(image)
+        self._drafts.append((provenance.last_offset, image))
+
+    def commit(self, image: MetadataImage) -> None:
+        """`image` is what all nodes have replayed by now.
+
+        Once it has caught up with what this controller appended, it takes the place of our own.
+        """
+        self.stable = image
+        committed = image.provenance.last_offset
+        while self._drafts and self._drafts[0][0] <= committed:
+            self._drafts.popleft()
+        if not self._drafts:
+            self._move(image)
+
+    def revert(self) -> None:
+        """Forget everything that is not known to be committed."""
+        self._drafts.clear()
+        self._move(self.stable)
+
+    def _move(self, image: MetadataImage) -> None:
+        if image is self.image:
+            return
+        changes = ImageChanges(self.image, image)
+        self.image = image
+        for derived in self._derived:
+            derived.update(changes)
