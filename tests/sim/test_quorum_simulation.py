@@ -14,10 +14,10 @@ from kraftpy.sim.quorum_run import main
 from kraftpy.sim.quorum_simulation import QuorumSimulation, run_quorum
 from kraftpy.sim.quorum_swarm import Fault, QuorumSwarm
 
-# Chosen so that all of them take well under a minute on one busy core.
-GROUPS = 12
-SEEDS_IN_GROUP = 5
-EVENTS = 5_000
+# 200 seeds of 20,000 events: some four minutes of one core, spread over the workers.
+GROUPS = 50
+SEEDS_IN_GROUP = 4
+EVENTS = 20_000
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
