@@ -67,6 +67,16 @@ def present_fields(struct_class: type[Struct], version: int) -> list[Field]:
     return [field for field in struct_class.FIELDS if covers(field.versions, version)]
 
 
+# Kafka counts its tags up from 0; those of the few fields that are our own begin here.
+_FIRST_OWN_TAG = 10_000
+
+
+def kafka_fields(struct_class: type[Struct], version: int) -> list[Field]:
+    """Those that Kafka has too."""
+    fields = present_fields(struct_class, version)
+    return [field for field in fields if field.tag is None or field.tag < _FIRST_OWN_TAG]
+
+
 def _integers(kind_name: str) -> st.SearchStrategy[int]:
     low, high = INTEGERS[kind_name]
     return st.sampled_from([0, 1, low, high, low + 1, high - 1]) | st.integers(low, high)
@@ -116,9 +126,11 @@ def values(
 def structs(
     struct_class: type[Struct], version: int, limit: Limit | None = None
 ) -> st.SearchStrategy[Struct]:
+    """With a limit, of Kafka's own fields only."""
     drawn: dict[str, st.SearchStrategy[object]] = {}
     optional: dict[str, st.SearchStrategy[object]] = {}
-    for field in present_fields(struct_class, version):
+    fields = present_fields if limit is None else kafka_fields
+    for field in fields(struct_class, version):
         # A tagged field left out has its default, which is not written.
         (drawn if field.tag is None else optional)[field.name] = values(
             struct_class, field, version, limit

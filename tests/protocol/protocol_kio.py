@@ -13,7 +13,8 @@ in our own round trip:
 - error codes that Kafka has not assigned;
 - negative points in time (but for -1, which is None where kio knows the field as nullable) and ones
   after the year 2100, since it goes through float seconds;
-- durations of 64 bits beyond ten thousand years.
+- durations of 64 bits beyond ten thousand years;
+- our own tagged fields, which Kafka does not have.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from kio.index import load_entity_schema, load_request_schema, load_response_sch
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
-from protocol_cases import INTEGERS, Limit, present_fields
+from protocol_cases import INTEGERS, Limit, kafka_fields
 
 from kraftpy.protocol.tables import Field, Message, Request, Response, Struct
 
@@ -105,7 +106,7 @@ def nested_class(annotation: object) -> type | None:
 def paired_fields(
     struct_class: type[Struct], kio_class: type, version: int
 ) -> list[tuple[Field, dataclasses.Field[object]]]:
-    ours = present_fields(struct_class, version)
+    ours = kafka_fields(struct_class, version)
     return list(zip(ours, dataclasses.fields(kio_class), strict=True))
 
 

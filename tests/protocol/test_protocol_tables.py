@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocol_cases import LOOSE_MESSAGES, all_messages, present_fields, versions_of
+from protocol_cases import LOOSE_MESSAGES, all_messages, kafka_fields, versions_of
 from protocol_kio import (
     WIRE_TYPES,
     is_optional,
@@ -122,7 +122,7 @@ def _compare_with_kafka(
     version: int,
 ) -> None:
     theirs = [each for each in fields if covers(each["versions"], version)]
-    ours = present_fields(struct_class, version)
+    ours = kafka_fields(struct_class, version)
     where = f"{struct_class.__name__} v{version}"
     assert [field.name for field in ours] == [_python_name(each["name"]) for each in theirs], where
     for field, each in zip(ours, theirs, strict=True):

@@ -26,6 +26,10 @@ class BrokerHeartbeatRequest(Request, key=63, versions="0-2", flexible="0+"):
     want_shut_down: bool = boolean()
     offline_log_dirs: list[Uuid] = array(uuid, "1+", tag=0)
     cordoned_log_dirs: list[Uuid] | None = array(uuid, "2+", nullable=ALL, tag=1, default=None)
+    # Not Kafka's: removed topics whose directories this broker has unlinked, so that the controller
+    # can follow a deletion to its end. The tag is far from those that Kafka gives out one by one,
+    # and a controller that doesn't know it skips it, as it must every tag it doesn't know.
+    deleted_topic_ids: list[Uuid] = array(uuid, "0+", tag=10_000)
 
 
 class BrokerHeartbeatResponse(Response, key=63, versions="0-2", flexible="0+"):
