@@ -1,0 +1,166 @@
+"""What becomes of partitions when brokers and their disks come and go.
+
+A broker that leaves (fenced, stopping, unregistered, its disk gone) leaves every ISR that it is in,
+and what it led needs another leader; one that comes may lead what nobody leads. The records that
+say so about the broker itself are written in the same operation, sometimes behind these, so that
+the broker in question is judged here as if they had happened.
+
+A partition that never had a leader has no data, and whoever is there can begin: it is initialised,
+not elected. All others change by the rules of partition_change.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from kraftpy.metadata.controller.partition_change import (
+    AcceptableLeader,
+    ChangeRules,
+    Election,
+    PartitionChangeBuilder,
+)
+from kraftpy.metadata.image import TopicImage
+from kraftpy.metadata.records import (
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    NO_LEADER,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+)
+
+if TYPE_CHECKING:
+    from kraftpy.metadata.controller.context import ControllerContext
+
+__all__ = [
+    "ChangeBuilders",
+    "has_online_directory",
+    "is_unclean_election_enabled",
+    "leader_and_isr_changes",
+    "min_isr",
+]
+
+_MIN_ISR: Final = "min.insync.replicas"
+_UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+
+
+def min_isr(context: ControllerContext, topic_name: str) -> int:
+    """How many in-sync replicas a topic wants for acks=all, as configured."""
+    return int(context.topic_config(topic_name, _MIN_ISR) or 1)
+
+
+def is_unclean_election_enabled(context: ControllerContext, topic_name: str) -> bool:
+    """Whether a topic prefers to lose records over waiting for who has them."""
+    return (context.topic_config(topic_name, _UNCLEAN_ELECTION) or "false").lower() == "true"
+
+
+def has_online_directory(broker: RegisterBrokerRecord, partition: PartitionRecord) -> bool:
+    """Whether the disk of this broker's replica works, as far as the metadata knows.
+
+    A replica that is in no directory yet counts as on a good one, and so does everything on a
+    broker that registered before directories had ids.
+    """
+    directory = partition.directory_of(broker.broker_id)
+    if directory is None or directory == DIRECTORY_LOST:
+        return False
+    if directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
+        return True
+    return not broker.log_dirs or directory in broker.log_dirs
+
+
+class ChangeBuilders:
+    """Makes the builders of one operation; what depends on the topic is looked up once in a row."""
+
+    __slots__ = ("_context", "_election", "_is_acceptable", "_min_isr", "_rules", "_topic_name")
+
+    def __init__(
+        self, context: ControllerContext, is_acceptable: AcceptableLeader | None = None
+    ) -> None:
+        """Without `is_acceptable`, brokers are what the metadata says that they are."""
+        self._context = context
+        self._is_acceptable = is_acceptable or context.replica_states.is_online
+        self._rules = ChangeRules.of(context.image)
+        self._topic_name: str | None = None
+        self._min_isr = 1
+        self._election = Election.ONLINE
+
+    def builder(self, topic: TopicImage, partition: PartitionRecord) -> PartitionChangeBuilder:
+        """A builder whose elections are unclean exactly if the topic permits it."""
+        name = topic.name
+        if name != self._topic_name:
+            self._topic_name = name
+            self._min_isr = min_isr(self._context, name)
+            is_unclean = is_unclean_election_enabled(self._context, name)
+            self._election = Election.UNCLEAN if is_unclean else Election.ONLINE
+        return PartitionChangeBuilder(
+            partition, self._rules, self._is_acceptable, self._min_isr, self._election
+        )
+
+
+def leader_and_isr_changes(
+    context: ControllerContext,
+    *,
+    removing: int | None = None,
+    adding: int | None = None,
+    uncleanly_stopped: int | None = None,
+    partitions: Iterable[tuple[TopicImage, PartitionRecord]],
+) -> Iterator[PartitionChangeRecord]:
+    """The changes that some of `partitions` need when a broker comes or goes.
+
+    `removing` is judged as gone and leaves every ISR; `adding` as there; `uncleanly_stopped` is
+    gone, and what it had may be, too: it leaves the eligible leader replicas as well. Records come
+    in the order of the partitions. The context must not change before the last has been taken.
+    """
+    is_acceptable = _acceptable_but_for(context, removing, adding, uncleanly_stopped)
+    builders = ChangeBuilders(context, is_acceptable)
+    gone = (removing, uncleanly_stopped)
+    emptied = () if uncleanly_stopped is None else (uncleanly_stopped,)
+    for topic, partition in partitions:
+        if partition.leader == NO_LEADER and partition.leader_epoch == 0:
+            record = _initialised(partition, is_acceptable)
+        else:
+            builder = builders.builder(topic, partition)
+            isr = partition.isr
+            if removing in isr or uncleanly_stopped in isr:
+                builder.isr = tuple([replica for replica in isr if replica not in gone])
+            builder.uncleanly_stopped = emptied
+            record = builder.build()
+        if record is not None:
+            yield record
+
+
+def _acceptable_but_for(
+    context: ControllerContext,
+    removing: int | None,
+    adding: int | None,
+    uncleanly_stopped: int | None,
+) -> AcceptableLeader:
+    is_online = context.replica_states.is_online
+    gone = (removing, uncleanly_stopped)
+    newcomer = None if adding is None else context.image.brokers.get(adding)
+
+    def is_acceptable(partition: PartitionRecord, broker_id: int) -> bool:
+        if broker_id in gone:
+            return False
+        if newcomer is not None and broker_id == adding:
+            return has_online_directory(newcomer, partition)
+        return is_online(partition, broker_id)
+
+    return is_acceptable
+
+
+def _initialised(
+    partition: PartitionRecord, is_acceptable: AcceptableLeader
+) -> PartitionChangeRecord | None:
+    """The first leader of a partition: its first live replica; None while there is none."""
+    live = tuple([r for r in partition.replicas if is_acceptable(partition, r)])
+    if not live:
+        return None
+    return PartitionChangeRecord(
+        partition.partition_id,
+        partition.topic_id,
+        isr=None if live == partition.isr else live,
+        leader=live[0],
+    )
