@@ -227,7 +227,9 @@ def test_timers_of_states_have_kafkas_names() -> None:
             st.tuples(st.just("cancel"), st.sampled_from("ab")),
             st.tuples(st.just("take"), st.integers(0, 3)),
             st.just(("clear",)),
-        )
+        ),
+        min_size=10,
+        max_size=60,
     )
 )
 def test_every_event_ends_once_in_the_order_of_a_plain_model(
