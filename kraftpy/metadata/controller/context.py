@@ -28,6 +28,7 @@ from kraftpy.metadata.records import (
     ConfigResourceType,
     MetadataRecord,
     PartitionRecord,
+    PendingReplica,
     RegisterBrokerRecord,
 )
 from kraftpy.protocol.ids import Uuid
@@ -150,15 +151,16 @@ class ControllerContext:
         partition = self.image.partition(topic_id, partition_id)
         return partition.replicas if partition is not None else ()
 
-    def replicas_in_state(self, topic_name: str, state: ReplicaState) -> list[tuple[int, int]]:
-        """The replicas of a topic that are in a state: partition and broker."""
-        return [
-            (partition.partition_id, broker_id)
-            for partition in self.partitions_for_topic(topic_name)
-            for broker_id in partition.replicas
-            if self.replica_states.state(partition.topic_id, partition.partition_id, broker_id)
-            is state
-        ]
+    def replicas_in_state(self, topic_id: Uuid, state: ReplicaState) -> list[PendingReplica]:
+        """Those replicas of a topic, or of a removed one, that are in a state."""
+        states = self.replica_states.topic_states(topic_id)
+        return [replica for replica, has in states if has is state]
+
+    def are_all_replicas_in_state(self, topic_id: Uuid, state: ReplicaState) -> bool:
+        return all(has is state for _, has in self.replica_states.topic_states(topic_id))
+
+    def is_any_replica_in_state(self, topic_id: Uuid, state: ReplicaState) -> bool:
+        return any(has is state for _, has in self.replica_states.topic_states(topic_id))
 
     # Settings.
 

@@ -43,10 +43,11 @@ class PartitionStateMachine:
     def to_bring_online(self, topic_name: str | None = None) -> Iterator[IndexedPartition]:
         """The partitions, of one topic or of all, that wait for a leader: New and Offline ones."""
         if topic_name is None:
-            return self._partitions.leaderless()
-        topic = self._image.topics.get(topic_name)
-        partitions = topic.partitions if topic is not None else ()
-        return ((topic, each) for each in partitions if topic and each.leader == NO_LEADER)
+            yield from self._partitions.leaderless()
+        elif (topic := self._image.topics.get(topic_name)) is not None:
+            for partition in topic.partitions:
+                if partition.leader == NO_LEADER:
+                    yield topic, partition
 
     def update(self, changes: ImageChanges) -> None:
         self._image = changes.after
@@ -68,6 +69,7 @@ class PartitionStateMachine:
             return
         way = PARTITION_WAYS.get((before, after))
         if way is None:
+            # The image is the truth nevertheless, and the count is the image's.
             _log.error(
                 "offset %d: partition %s-%d can't go from %s to %s",
                 offset,

@@ -45,9 +45,6 @@ class ReplicaMarks(Generic[V]):
         """Brokers with marked replicas."""
         return list(self._marks)
 
-    def __len__(self) -> int:
-        return sum(len(marks) for marks in self._marks.values())
-
     def put(self, broker_id: int, key: PartitionKey, value: V | None, offset: int) -> None:
         """Set a replica's value, or take it away, because of the records up to `offset`."""
         old = self.get(broker_id, key)

@@ -27,6 +27,7 @@ exceptions that it had; an acknowledged record is committed, hence is never take
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from kraftpy.metadata.changes import ImageChanges, PartitionChange
@@ -90,8 +91,22 @@ class ReplicaStateMachine:
             return self._present_state(self._image, partition, broker_id)
         pending = self._image.pending_deletions.get(topic_id)
         if pending is not None and PendingReplica(partition_id, broker_id) in pending.replicas:
-            return _deletion_state(self._image, broker_id, DIRECTORY_UNASSIGNED)
-        return self._removed_state(self._image, broker_id, (topic_id, partition_id))
+            return _deletion_state(self._image, broker_id)
+        removal = self._removed.get(broker_id, (topic_id, partition_id))
+        if removal is not None:
+            return _deletion_state(self._image, broker_id, removal.directory)
+        return ReplicaState.NON_EXISTENT
+
+    def topic_states(self, topic_id: Uuid) -> Iterator[tuple[PendingReplica, ReplicaState]]:
+        """The states of all replicas that a topic has, or had when it was removed."""
+        topic = self._image.topic_by_id(topic_id)
+        for partition in topic.partitions if topic is not None else ():
+            for broker_id in partition.replicas:
+                state = self._present_state(self._image, partition, broker_id)
+                yield PendingReplica(partition.partition_id, broker_id), state
+        pending = self._image.pending_deletions.get(topic_id)
+        for replica in pending.replicas if pending is not None else ():
+            yield replica, _deletion_state(self._image, replica.broker_id)
 
     def is_online(self, partition: PartitionRecord, broker_id: int) -> bool:
         """Whether the broker could lead: it and its directory are there, and it isn't leaving.
@@ -156,14 +171,6 @@ class ReplicaStateMachine:
             return ReplicaState.NEW
         return ReplicaState.ONLINE
 
-    def _removed_state(
-        self, image: MetadataImage, broker_id: int, key: PartitionKey
-    ) -> ReplicaState:
-        removal = self._removed.get(broker_id, key)
-        if removal is None:
-            return ReplicaState.NON_EXISTENT
-        return _deletion_state(image, broker_id, removal.directory)
-
     def _go_back(self, offset: int) -> None:
         for marks in (self._unacknowledged, self._seasoned, self._removed):
             marks.go_back(offset)
@@ -185,6 +192,8 @@ class ReplicaStateMachine:
         self, old: MetadataImage, change: PartitionChange, after: PartitionRecord, offset: int
     ) -> None:
         before = change.before
+        if before is not None and _is_same_placement(before, after):
+            return
         key = (after.topic_id, after.partition_id)
         for broker_id in after.replicas:
             if before is not None and broker_id in before.replicas:
@@ -210,6 +219,7 @@ class ReplicaStateMachine:
         key = (after.topic_id, after.partition_id)
         is_new = _is_online(self._image, after, broker_id)
         if before is not None and after.leader == broker_id:
+            # Its leadership says that it has what it is only now being given.
             self._refuse(ReplicaState.NON_EXISTENT, ReplicaState.NEW, after, broker_id, offset)
             is_new = False
         if is_new and self._activation_offset is not None and offset > self._activation_offset:
@@ -272,21 +282,35 @@ class ReplicaStateMachine:
         )
 
 
-def can_delete(image: MetadataImage, broker_id: int) -> bool:
-    """Whether the broker can be expected to delete files now."""
+def can_delete(
+    image: MetadataImage, broker_id: int, directory: Uuid = DIRECTORY_UNASSIGNED
+) -> bool:
+    """Whether the broker can be expected to delete files, from a directory if known, now."""
     broker = image.brokers.get(broker_id)
-    return broker is not None and not broker.fenced
+    return broker is not None and not broker.fenced and _is_directory_online(broker, directory)
 
 
-def _deletion_state(image: MetadataImage, broker_id: int, directory: Uuid) -> ReplicaState:
-    broker = image.brokers.get(broker_id)
-    if broker is None or broker.fenced or not _is_directory_online(broker, directory):
-        return ReplicaState.DELETION_INELIGIBLE
-    return ReplicaState.DELETION_STARTED
+def _deletion_state(
+    image: MetadataImage, broker_id: int, directory: Uuid = DIRECTORY_UNASSIGNED
+) -> ReplicaState:
+    """For a removed topic the image doesn't say where the files are: no directory is judged."""
+    if can_delete(image, broker_id, directory):
+        return ReplicaState.DELETION_STARTED
+    return ReplicaState.DELETION_INELIGIBLE
 
 
 def _is_joining(partition: PartitionRecord, broker_id: int) -> bool:
     return broker_id in partition.adding_replicas and broker_id not in partition.isr
+
+
+def _is_same_placement(before: PartitionRecord, after: PartitionRecord) -> bool:
+    """Whether nothing differs that any replica's state depends on, as after most changes."""
+    return (
+        before.replicas == after.replicas
+        and before.directories == after.directories
+        and not before.adding_replicas
+        and not after.adding_replicas
+    )
 
 
 def _is_online(image: MetadataImage, partition: PartitionRecord, broker_id: int) -> bool:

@@ -86,9 +86,10 @@ class TopicDeletion:
         )
 
     def update(self, changes: ImageChanges) -> None:
-        old, self._image = self._image, changes.after
+        self._image = changes.after
         for broker in changes.brokers:
-            could, can = can_delete(old, broker.key), can_delete(self._image, broker.key)
+            could = can_delete(changes.before, broker.key)
+            can = can_delete(changes.after, broker.key)
             if could is not can:
                 for topic_id in self._by_broker.get(broker.key, ()):
                     self._add_ineligible(topic_id, -1 if can else 1)
