@@ -24,8 +24,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from kraftpy.metadata.features import (
+    DIRECTORIES_LEVEL,
+    ELIGIBLE_LEADER_REPLICAS,
+    ISR_SHRINK_KEEPS_EPOCH_LEVEL,
+)
 from kraftpy.metadata.image import MetadataImage
 from kraftpy.metadata.records import (
     DIRECTORY_UNASSIGNED,
@@ -45,12 +50,6 @@ __all__ = [
     "PartitionChangeBuilder",
     "default_directory",
 ]
-
-_ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
-# Levels of metadata.version. From 3.6-IV0 on, a smaller ISR keeps its leader epoch; from 3.7-IV2
-# on, replicas have directories.
-_ISR_SHRINK_KEEPS_EPOCH_LEVEL: Final = 12
-_DIRECTORIES_LEVEL: Final = 17
 
 # Whether a broker may lead a partition as far as its own state goes: alive, and its disk too.
 AcceptableLeader: TypeAlias = Callable[[PartitionRecord, int], bool]
@@ -81,9 +80,9 @@ class ChangeRules:
         level = image.metadata_version
         return cls(
             image=image,
-            is_elr_enabled=bool(image.features.get(_ELIGIBLE_LEADER_REPLICAS)),
-            is_epoch_raised_by_shrink=level < _ISR_SHRINK_KEEPS_EPOCH_LEVEL,
-            has_directories=level >= _DIRECTORIES_LEVEL,
+            is_elr_enabled=bool(image.features.get(ELIGIBLE_LEADER_REPLICAS)),
+            is_epoch_raised_by_shrink=level < ISR_SHRINK_KEEPS_EPOCH_LEVEL,
+            has_directories=level >= DIRECTORIES_LEVEL,
         )
 
 
