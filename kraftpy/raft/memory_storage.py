@@ -26,7 +26,7 @@ from kraftpy.raft.effects import (
 from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, Batch, SnapshotId
 from kraftpy.raft.quorum import RecoveredState, learn_control_records
-from kraftpy.raft.snapshots import read_snapshot_head
+from kraftpy.raft.snapshot_content import read_snapshot_head
 from kraftpy.raft.voters import BOOTSTRAP_OFFSET, History, VoterSet
 from kraftpy.world import Buffer, assert_always
 
@@ -249,11 +249,11 @@ class MemoryStorage:
         kraft_versions = History(0)
         first = min(log.snapshots, default=None)
         if first is not None and first.end_offset == log.start_offset:
-            stored, kraft_version = read_snapshot_head(log.snapshots[first])
+            head = read_snapshot_head(log.snapshots[first])
             offset = BOOTSTRAP_OFFSET if first == BOOTSTRAP_SNAPSHOT else first.end_offset - 1
-            if stored is not None:
-                voters = History(stored, offset)
-            kraft_versions = History(kraft_version, offset)
+            if head.voters is not None:
+                voters = History(head.voters, offset)
+            kraft_versions = History(head.kraft_version, offset)
         for batch in log.batches:
             if batch.is_control:
                 learn_control_records(batch.data, voters, kraft_versions)

@@ -18,8 +18,7 @@ from contextlib import suppress
 from kraftpy.log.errors import StorageError
 from kraftpy.raft.log_state import SnapshotId
 from kraftpy.raft.quorum import MAX_BATCH_BYTES
-from kraftpy.raft.snapshots import read_snapshot_head
-from kraftpy.raft.voters import VoterSet
+from kraftpy.raft.snapshot_content import SnapshotHead, read_snapshot_head
 from kraftpy.records.errors import RecordDataError
 from kraftpy.world import Buffer, Disk, File, assert_always
 
@@ -157,8 +156,8 @@ class SnapshotFiles:
         finally:
             file.close()
 
-    def read_head(self, snapshot_id: SnapshotId) -> tuple[VoterSet | None, int]:
-        """Voters and kraft.version as of its end; CorruptSnapshotFileError names the file."""
+    def read_head(self, snapshot_id: SnapshotId) -> SnapshotHead:
+        """What its first batch says; CorruptSnapshotFileError names the file."""
         try:
             return read_snapshot_head(self.read(snapshot_id, 0, MAX_BATCH_BYTES))
         except RecordDataError as error:

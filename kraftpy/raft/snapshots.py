@@ -11,11 +11,6 @@ from enum import Enum
 
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema import k59_fetch_snapshot as fetch_snapshot
-from kraftpy.protocol.schema.control_records import (
-    KRaftVersionRecord,
-    SnapshotHeaderRecord,
-    VotersRecord,
-)
 from kraftpy.raft import rpc
 from kraftpy.raft.effects import (
     DeleteSnapshots,
@@ -29,15 +24,12 @@ from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, SnapshotId
 from kraftpy.raft.quorum import MAX_BATCH_BYTES, Quorum
 from kraftpy.raft.replication import Replication
 from kraftpy.raft.roles import Download, Follower, Leader
-from kraftpy.raft.voters import Endpoint, History, ReplicaKey, VoterSet
-from kraftpy.records.batch import RecordBatch
-from kraftpy.records.control import read_control_record
-from kraftpy.records.errors import InvalidRecord
-from kraftpy.records.reader import read_records
+from kraftpy.raft.snapshot_content import read_snapshot_head
+from kraftpy.raft.voters import Endpoint, History, ReplicaKey
 from kraftpy.records.walker import batch_at
 from kraftpy.world import Buffer, FileSlice, InternalInvariant
 
-__all__ = ["SnapshotRefusal", "Snapshots", "read_snapshot_head"]
+__all__ = ["SnapshotRefusal", "Snapshots"]
 
 
 class SnapshotRefusal(Enum):
@@ -221,36 +213,16 @@ class Snapshots:
         quorum = self._quorum
         role.download = None
         snapshot_id = download.snapshot_id
-        voters, kraft_version = read_snapshot_head(download.head)
+        head = read_snapshot_head(download.head)
         quorum.token += 1
         older = quorum.log.install(snapshot_id, quorum.token)
         last_offset = snapshot_id.end_offset - 1
-        if voters is not None:
-            quorum.voters = History(voters, last_offset)
+        if head.voters is not None:
+            quorum.voters = History(head.voters, last_offset)
         else:
             quorum.voters = History(quorum.config.static_voters)
-        quorum.kraft_versions = History(kraft_version, last_offset)
+        quorum.kraft_versions = History(head.kraft_version, last_offset)
         quorum.effects.append(InstallSnapshot(snapshot_id, quorum.token))
         quorum.effects.append(HighWatermarkAdvanced(snapshot_id.end_offset))
         if older:
             quorum.effects.append(DeleteSnapshots(older))
-
-
-def read_snapshot_head(data: Buffer) -> tuple[VoterSet | None, int]:
-    """Voters and kraft.version from a snapshot's first batch; the voters may be missing."""
-    batch = batch_at(data)
-    if not isinstance(batch, RecordBatch) or not batch.is_valid or not batch.is_control:
-        raise InvalidRecord("a snapshot does not begin with a control batch")
-    messages = [
-        read_control_record(record) for record in read_records(batch, max_bytes=MAX_BATCH_BYTES)
-    ]
-    if not messages or not isinstance(messages[0], SnapshotHeaderRecord):
-        raise InvalidRecord("a snapshot does not begin with its header")
-    voters: VoterSet | None = None
-    kraft_version = 0
-    for message in messages[1:]:
-        if isinstance(message, VotersRecord):
-            voters = VoterSet.from_record(message)
-        elif isinstance(message, KRaftVersionRecord):
-            kraft_version = message.kraft_version
-    return voters, kraft_version

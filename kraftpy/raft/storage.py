@@ -52,6 +52,7 @@ from kraftpy.raft.log_state import SnapshotId
 from kraftpy.raft.memory_storage import StorageEffect
 from kraftpy.raft.quorum_state_file import QuorumStateFile
 from kraftpy.raft.rpc import METADATA_PARTITION, METADATA_TOPIC
+from kraftpy.raft.snapshot_content import SnapshotHead
 from kraftpy.raft.snapshot_files import SnapshotFiles, SnapshotWriter
 from kraftpy.records.walker import walk_batches
 from kraftpy.world import Buffer, Disk, InternalInvariant, assert_always
@@ -277,6 +278,10 @@ class RaftStorage:
 
     # The view of a core.
 
+    def read_head(self, snapshot_id: SnapshotId) -> SnapshotHead:
+        """What the first batch of a frozen snapshot says."""
+        return self._snapshots.read_head(snapshot_id)
+
     @property
     def snapshot_ids(self) -> tuple[SnapshotId, ...]:
         return self._snapshots.ids
@@ -334,12 +339,18 @@ class RaftStorage:
     async def close(self) -> None:
         """Make everything last and let go of the files; quietly if the storage has failed."""
         if self._refusal is not None:
-            self._log.go_offline(self._refusal.message)
+            self.abandon()
             return
         await self.sync()
         await self._drop_download()
         await self._log.close()
         self._refusal = StorageError(f"{self._log.directory} is closed")
+
+    def abandon(self) -> None:
+        """Let go of the files as they are, without a touch to them. Idempotent."""
+        if self._refusal is None:
+            self._refusal = StorageError(f"{self._log.directory} is abandoned")
+        self._log.go_offline(self._refusal.message)
 
     def _check_usable(self) -> None:
         if self._refusal is not None:

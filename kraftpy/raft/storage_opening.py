@@ -220,11 +220,11 @@ class _Walk:
         self.kraft_versions = History(0)
         first = min(snapshots.ids, default=None)
         if first is not None and first.end_offset == storage.log_start_offset:
-            stored, kraft_version = snapshots.read_head(first)
+            head = snapshots.read_head(first)
             said_at = BOOTSTRAP_OFFSET if first == BOOTSTRAP_SNAPSHOT else first.end_offset - 1
-            if stored is not None:
-                self.voters = History(stored, said_at)
-            self.kraft_versions = History(kraft_version, said_at)
+            if head.voters is not None:
+                self.voters = History(head.voters, said_at)
+            self.kraft_versions = History(head.kraft_version, said_at)
 
     async def run(self, pace: Pace) -> None:
         storage = self._storage

@@ -7,15 +7,10 @@ from random import Random
 from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema import k80_add_raft_voter as add_voter
 from kraftpy.protocol.schema import k81_remove_raft_voter as remove_voter
-from kraftpy.protocol.schema.control_records import (
-    KRaftVersionRecord,
-    SnapshotFooterRecord,
-    SnapshotHeaderRecord,
-)
 from kraftpy.raft import inputs
 from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, SnapshotId
+from kraftpy.raft.snapshot_content import snapshot_foot, snapshot_head
 from kraftpy.raft.voters import VoterSet
-from kraftpy.records.control import ControlMessage, build_control_batch
 from kraftpy.sim.quorum_invariants import QuorumInvariants
 from kraftpy.sim.quorum_network import OPERATOR, QuorumNetwork
 from kraftpy.sim.quorum_node import Asker, QuorumNode
@@ -26,18 +21,12 @@ __all__ = ["Nemesis", "snapshot_bytes"]
 
 def snapshot_bytes(snapshot_id: SnapshotId, voters: VoterSet, kraft_version: int) -> bytes:
     """A snapshot whose content follows from its name: head, a body of some size, foot."""
-    head: list[ControlMessage] = [SnapshotHeaderRecord()]
-    if kraft_version:
-        head += [KRaftVersionRecord(kraft_version=kraft_version), voters.to_record()]
     epoch = snapshot_id.epoch
-    parts: list[bytes | bytearray] = [
-        build_control_batch(head, base_offset=0, leader_epoch=epoch, timestamp_ms=0),
-        b"%d" % snapshot_id.end_offset * 20,
-        build_control_batch(
-            [SnapshotFooterRecord()], base_offset=len(head), leader_epoch=epoch, timestamp_ms=0
-        ),
-    ]
-    return b"".join(parts)
+    head, end_offset = snapshot_head(
+        epoch=epoch, timestamp_ms=0, voters=voters, kraft_version=kraft_version
+    )
+    foot = snapshot_foot(base_offset=end_offset, epoch=epoch, timestamp_ms=0)
+    return bytes(head) + b"%d" % snapshot_id.end_offset * 20 + bytes(foot)
 
 
 class Nemesis:

@@ -14,7 +14,8 @@ from kraftpy.raft import effects as fx
 from kraftpy.raft import inputs
 from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, SnapshotId
 from kraftpy.raft.roles import Follower
-from kraftpy.raft.snapshots import SnapshotRefusal, read_snapshot_head
+from kraftpy.raft.snapshot_content import read_snapshot_head
+from kraftpy.raft.snapshots import SnapshotRefusal
 from kraftpy.records.errors import InvalidRecord
 from kraftpy.sim.quorum_nemesis import snapshot_bytes
 from kraftpy.world import InternalInvariant
@@ -248,7 +249,7 @@ def test_a_snapshot_begins_with_its_header() -> None:
     """KRF-65"""
     cluster = with_records()
     data = take(cluster, 1, SnapshotId(5, 1))
-    voters, kraft_version = read_snapshot_head(data)
+    voters, kraft_version, _ = read_snapshot_head(data)
     assert voters == cluster[1].quorum.voters.latest
     assert kraft_version == 1
     leader_change = cluster.nodes[2].storage.log.batches[0]

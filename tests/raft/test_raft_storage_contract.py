@@ -26,7 +26,7 @@ from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, LogState, SnapshotId
 from kraftpy.raft.memory_storage import LogImage
 from kraftpy.raft.quorum import RecoveredState
-from kraftpy.raft.snapshots import read_snapshot_head
+from kraftpy.raft.snapshot_content import read_snapshot_head
 from kraftpy.world import Disk
 from kraftpy.world.memory_disk import MemoryDisk
 from kraftpy.world.real_disk import RealDisk
@@ -138,7 +138,7 @@ async def test_a_download_takes_the_logs_place(subject: Subject) -> None:
     assert subject.view.read_snapshot(snapshot_id, 5, 9) == data[5:14]
     recovered = await subject.reopen()
     assert_recovered(recovered, LogImage(11, 12, [behind], {snapshot_id: data}))
-    voters, kraft_version = read_snapshot_head(data)
+    voters, kraft_version, _ = read_snapshot_head(data)
     assert recovered.voters == ((10, voters),)
     assert recovered.kraft_versions == ((10, kraft_version),)
 
