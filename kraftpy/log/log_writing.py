@@ -185,6 +185,11 @@ class WritableLog(ReadableLog):
                 epochs.clear()
                 self._environment.owner.work_pending(self)
 
+    def begin_epoch(self, epoch: int) -> None:
+        """A leadership begins at the log end, whether or not anything will be appended in it."""
+        if self.epochs.assign(epoch, self._watermarks.log_end.offset):
+            self._environment.owner.work_pending(self)
+
     def _segment_for(self, batches: BatchSet, now_ms: int) -> Segment:
         """The active segment, or a new one that `batches` begin."""
         segment = self._segments.last
