@@ -26,7 +26,7 @@ from kraftpy.metadata.image import MetadataImage
 from kraftpy.metadata.records import RegisterBrokerRecord
 from kraftpy.world import Random
 
-__all__ = ["PlacementError", "ReplicaPlacer", "is_active", "usable_brokers"]
+__all__ = ["PlacementError", "ReplicaPlacer", "is_active", "is_cordoned", "usable_brokers"]
 
 T = TypeVar("T")
 
@@ -43,11 +43,11 @@ def is_active(broker: RegisterBrokerRecord | None) -> bool:
 def usable_brokers(image: MetadataImage) -> Iterator[RegisterBrokerRecord]:
     """The brokers that may be given new replicas, fenced ones among them."""
     for broker in image.brokers.values():
-        if not broker.in_controlled_shutdown and not _is_cordoned(broker):
+        if not broker.in_controlled_shutdown and not is_cordoned(broker):
             yield broker
 
 
-def _is_cordoned(broker: RegisterBrokerRecord) -> bool:
+def is_cordoned(broker: RegisterBrokerRecord) -> bool:
     """Whether every directory of the broker is closed for new replicas."""
     cordoned = broker.cordoned_log_dirs or ()
     return bool(broker.log_dirs) and all(each in cordoned for each in broker.log_dirs)
