@@ -1,0 +1,11 @@
+"""AddRaftVoter (80): make an observer a voter (KIP-853)."""
+
+from __future__ import annotations
+
+from kraftpy.api.raft_handler import RaftHandler
+
+__all__ = ["AddRaftVoterHandler"]
+
+
+class AddRaftVoterHandler(RaftHandler):
+    api_key = 80

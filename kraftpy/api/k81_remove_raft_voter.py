@@ -1,0 +1,11 @@
+"""RemoveRaftVoter (81): let a voter go (KIP-853)."""
+
+from __future__ import annotations
+
+from kraftpy.api.raft_handler import RaftHandler
+
+__all__ = ["RemoveRaftVoterHandler"]
+
+
+class RemoveRaftVoterHandler(RaftHandler):
+    api_key = 81
