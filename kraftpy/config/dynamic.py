@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from kraftpy.config.definition import UpdateMode
-from kraftpy.config.definitions import presentable, update_mode
+from kraftpy.config.definition import UpdateMode, parse
+from kraftpy.config.definitions import find_node_key, presentable, update_mode
 from kraftpy.config.layers import Layer, Source, from_mapping
 from kraftpy.config.node_config import NodeConfig
-from kraftpy.config.problems import ConfigurationError, Problem
+from kraftpy.config.problems import BadValueError, ConfigurationError, Problem
 
-__all__ = ["DynamicConfig", "Subscriber"]
+__all__ = ["DynamicConfig", "Subscriber", "check_dynamic_settings"]
 
 Subscriber: TypeAlias = Callable[[NodeConfig, tuple[str, ...]], None]
 """Called with the new configuration and the names of the keys whose values differ."""
@@ -104,6 +104,23 @@ class DynamicConfig:
     @property
     def static_settings(self) -> Layer:
         return self._static
+
+
+def check_dynamic_settings(settings: Mapping[str, str], *, per_broker: bool) -> None:
+    """Whether any node could have these as dynamic settings; ConfigurationError says why not.
+
+    Each key is judged alone: only the node itself knows what else it is configured with.
+    """
+    problems = _refused(settings, per_broker=per_broker)
+    for key, text in settings.items():
+        found = find_node_key(key)
+        try:
+            if found is not None:
+                parse(found.definition, text)
+        except BadValueError as error:
+            problems.append(Problem(key, presentable(key, text), str(error)))
+    if problems:
+        raise ConfigurationError(problems)
 
 
 def _usable(

@@ -11,9 +11,12 @@ As text, Kafka writes URL-safe base64 without padding: 22 characters.
 from __future__ import annotations
 
 import binascii
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
-__all__ = ["ZERO_UUID", "Uuid", "format_uuid", "parse_uuid"]
+if TYPE_CHECKING:
+    from kraftpy.world import Random
+
+__all__ = ["ZERO_UUID", "Uuid", "format_uuid", "parse_uuid", "random_uuid"]
 
 Uuid = NewType("Uuid", bytes)
 
@@ -43,3 +46,17 @@ def parse_uuid(text: str) -> Uuid:
     if len(text) != _TEXT_LENGTH or len(raw) != len(ZERO_UUID) or format_uuid(uuid) != text:
         raise ValueError(f"not a uuid: {text!r}")
     return uuid
+
+
+def random_uuid(random: Random) -> Uuid:
+    """A random uuid (RFC 4122, version 4), which is therefore none of the reserved ones.
+
+    None whose text begins with a dash, because tools would take it for an option.
+    """
+    while True:
+        number = random.getrandbits(128)
+        number = number & ~(0xF << 76) | 0x4 << 76
+        number = number & ~(0x3 << 62) | 0x2 << 62
+        uuid = Uuid(number.to_bytes(16, "big"))
+        if not format_uuid(uuid).startswith("-"):
+            return uuid

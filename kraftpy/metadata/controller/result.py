@@ -7,12 +7,15 @@ cut into several batches, each of which makes sense alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from kraftpy.metadata.records import MetadataRecord
 from kraftpy.protocol.errors import ErrorCode
 
-__all__ = ["Caller", "ControllerError", "ControllerResult"]
+__all__ = ["MAX_RECORDS_PER_REQUEST", "Caller", "ControllerError", "ControllerResult", "Refusal"]
+
+# What one request of a user may write; more is refused with POLICY_VIOLATION.
+MAX_RECORDS_PER_REQUEST: Final = 10_000
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -33,6 +36,13 @@ class ControllerError(Exception):
         super().__init__(code.name if message is None else f"{code.name}: {message}")
         self.code = code
         self.message = code.message if message is None else message
+
+
+class Refusal(NamedTuple):
+    """Why one item of a request is refused while the others go on."""
+
+    code: ErrorCode
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,329 @@
+"""Changes of settings: of topics, brokers, groups and subscriptions to client metrics.
+
+Each resource of a request is accepted or refused as a whole, independently of the others. A broker
+gets a record for every key that was named, also if its value stays: that is how people make a
+broker read its key store again. For everything else, what changes nothing writes nothing.
+
+Two keys mean more than their value. With eligible leader replicas, who is eligible follows from
+min.insync.replicas: a change forgets all of them, and all brokers must have one value, the
+cluster's. And unclean.leader.election.enable is turned on because somebody wants their partitions
+back, so that leaders are elected in the same batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from itertools import islice
+from typing import Final, NamedTuple, TypeAlias
+
+from kraftpy.config import DynamicConfig, TopicConfig, describe_topic
+from kraftpy.metadata.controller.config_checks import (
+    list_default,
+    missing_resource,
+    wrong_settings,
+)
+from kraftpy.metadata.controller.result import (
+    MAX_RECORDS_PER_REQUEST,
+    Caller,
+    ControllerResult,
+    Refusal,
+)
+from kraftpy.metadata.controller.settings import ControllerSettings
+from kraftpy.metadata.controller.view import MetadataView
+from kraftpy.metadata.delta import MetadataDelta
+from kraftpy.metadata.features import ELIGIBLE_LEADER_REPLICAS
+from kraftpy.metadata.image import ConfigResource, MetadataImage
+from kraftpy.metadata.records import (
+    ClearElrRecord,
+    ConfigRecord,
+    ConfigResourceType,
+    MetadataRecord,
+)
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.schema import k33_alter_configs as k33
+from kraftpy.protocol.schema import k44_incremental_alter_configs as k44
+from kraftpy.protocol.schema.k19_create_topics import CreatableTopicConfigs
+
+__all__ = ["ConfigControl", "UncleanElection", "effective_topic_value"]
+
+MIN_ISR: Final = "min.insync.replicas"
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+
+UncleanElection: TypeAlias = Callable[[Callable[[str], bool]], Iterable[MetadataRecord]]
+"""Given which topics allow it, by name, elects leaders for their leaderless partitions."""
+
+
+class _Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class _Named(NamedTuple):
+    """A resource as a request names it; its type may be none that we know."""
+
+    resource_type: int
+    name: str
+
+
+_Alteration: TypeAlias = Mapping[str, str | None] | Refusal
+"""The new value of each key, None to take it away, or why the request makes no sense."""
+
+
+class ConfigControl:
+    def __init__(
+        self,
+        context: MetadataView,
+        node: DynamicConfig,
+        elect_unclean: UncleanElection = lambda is_enabled: (),
+    ) -> None:
+        """`node` is this controller's own configuration, which gives topics their defaults."""
+        self._context = context
+        self._node = node
+        self._elect_unclean = elect_unclean
+
+    def incremental_alter_configs(
+        self, request: k44.IncrementalAlterConfigsRequest, _caller: Caller
+    ) -> ControllerResult[k44.IncrementalAlterConfigsResponse]:
+        """Set, delete, append to or subtract from single keys."""
+        alterations: dict[_Named, _Alteration] = {}
+        for resource in request.resources:
+            named = _Named(resource.resource_type, resource.resource_name)
+            alterations[named] = (
+                _DUPLICATE_RESOURCE if named in alterations else self._increments(named, resource)
+            )
+        refusals, records = self._alter(alterations, is_dry=request.validate_only)
+        responses = [
+            k44.AlterConfigsResourceResponse(
+                error_code=refusal.code if refusal else ErrorCode.NONE,
+                error_message=refusal.message if refusal else None,
+                resource_type=named.resource_type,
+                resource_name=named.name,
+            )
+            for named, refusal in refusals.items()
+        ]
+        answer = k44.IncrementalAlterConfigsResponse(responses=responses)
+        return ControllerResult(records, answer)
+
+    def alter_configs(
+        self, request: k33.AlterConfigsRequest, _caller: Caller
+    ) -> ControllerResult[k33.AlterConfigsResponse]:
+        """Replace all settings of resources: what is not named goes."""
+        alterations: dict[_Named, _Alteration] = {}
+        for resource in request.resources:
+            named = _Named(resource.resource_type, resource.resource_name)
+            alterations[named] = (
+                _DUPLICATE_RESOURCE if named in alterations else self._replacement(named, resource)
+            )
+        refusals, records = self._alter(alterations, is_dry=request.validate_only)
+        responses = [
+            k33.AlterConfigsResourceResponse(
+                error_code=refusal.code if refusal else ErrorCode.NONE,
+                error_message=refusal.message if refusal else None,
+                resource_type=named.resource_type,
+                resource_name=named.name,
+            )
+            for named, refusal in refusals.items()
+        ]
+        return ControllerResult(records, k33.AlterConfigsResponse(responses=responses))
+
+    def new_topic_records(
+        self, name: str, settings: Mapping[str, str]
+    ) -> tuple[ConfigRecord, ...] | Refusal:
+        """The records that give a topic which is being created its settings."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, name)
+        refusal = wrong_settings(resource, {}, settings, self._node.current)
+        if refusal is not None:
+            return refusal
+        return tuple(
+            ConfigRecord(ConfigResourceType.TOPIC, name, key, value)
+            for key, value in settings.items()
+        )
+
+    def describe_new_topic(self, settings: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """Every setting that a topic has with these of its own, by name."""
+        topic = TopicConfig(settings, self._node.current)
+        described = sorted(describe_topic(topic, self._node))
+        return [
+            CreatableTopicConfigs(
+                name=each.name,
+                value=each.value,
+                read_only=each.read_only,
+                config_source=each.source,
+                is_sensitive=each.sensitive,
+            )
+            for each in described
+        ]
+
+    def _present(self, named: _Named) -> Mapping[str, str]:
+        kind = _kind(named.resource_type)
+        return {} if kind is None else self._context.image.config(kind, named.name)
+
+    def _increments(self, named: _Named, resource: k44.AlterConfigsResource) -> _Alteration:
+        present = self._present(named)
+        changes: dict[str, str | None] = {}
+        for config in resource.configs:
+            key, value = config.name, config.value
+            if key in changes:
+                return Refusal(ErrorCode.INVALID_REQUEST, f"{key} is named twice")
+            if config.config_operation == _Operation.DELETE:
+                changes[key] = None
+                continue
+            if value is None:
+                return Refusal(ErrorCode.INVALID_REQUEST, f"{key} can't be set to null")
+            if config.config_operation == _Operation.SET:
+                changes[key] = value
+            elif config.config_operation in (_Operation.APPEND, _Operation.SUBTRACT):
+                items = _items(named.resource_type, key, present.get(key))
+                if items is None:
+                    message = f"{key} is no list, so that nothing can be added or taken away"
+                    return Refusal(ErrorCode.INVALID_CONFIG, message)
+                if config.config_operation == _Operation.APPEND:
+                    items += [each for each in value.split(",") if each not in items]
+                else:
+                    items = [each for each in items if each not in value.split(",")]
+                changes[key] = ",".join(items)
+            else:
+                message = f"there is no operation {config.config_operation}"
+                return Refusal(ErrorCode.INVALID_REQUEST, message)
+        return changes
+
+    def _replacement(self, named: _Named, resource: k33.AlterConfigsResource) -> _Alteration:
+        changes: dict[str, str | None] = {}
+        for config in resource.configs:
+            if config.name in changes:
+                return Refusal(ErrorCode.INVALID_REQUEST, f"{config.name} is named twice")
+            if config.value is None:
+                return Refusal(ErrorCode.INVALID_REQUEST, f"{config.name} can't be set to null")
+            changes[config.name] = config.value
+        for key in self._present(named):
+            changes.setdefault(key, None)
+        return changes
+
+    def _alter(
+        self, alterations: Mapping[_Named, _Alteration], *, is_dry: bool
+    ) -> tuple[dict[_Named, Refusal | None], tuple[MetadataRecord, ...]]:
+        """What becomes of each resource, and the records of those that are accepted."""
+        refusals: dict[_Named, Refusal | None] = {}
+        records: list[MetadataRecord] = []
+        for named, changes in alterations.items():
+            if isinstance(changes, Refusal):
+                refusals[named] = changes
+                continue
+            refusals[named] = refusal = self._refuse(named, changes)
+            if refusal is None:
+                resource = ConfigResource(ConfigResourceType(named.resource_type), named.name)
+                records += self._records(resource, changes)
+        if is_dry:
+            return refusals, ()
+        records += self._unclean_elections(records)
+        return refusals, tuple(records)
+
+    def _refuse(self, named: _Named, changes: Mapping[str, str | None]) -> Refusal | None:
+        kind = _kind(named.resource_type)
+        if kind is None:
+            message = f"there is no type {named.resource_type} of resources"
+            return Refusal(ErrorCode.INVALID_REQUEST, message)
+        resource = ConfigResource(kind, named.name)
+        return (
+            wrong_settings(resource, self._present(named), changes, self._node.current)
+            or self._refuse_for_elr(resource, changes)
+            or missing_resource(resource, self._context)
+        )
+
+    def _refuse_for_elr(
+        self, resource: ConfigResource, changes: Mapping[str, str | None]
+    ) -> Refusal | None:
+        if not self._has_elr or resource.resource_type is not ConfigResourceType.BROKER:
+            return None
+        if MIN_ISR not in changes:
+            return None
+        if resource.name and changes[MIN_ISR] is not None:
+            message = f"{MIN_ISR} can't differ between brokers with eligible leader replicas"
+            return Refusal(ErrorCode.INVALID_CONFIG, message)
+        if not resource.name and changes[MIN_ISR] is None:
+            message = f"the cluster needs its {MIN_ISR} for eligible leader replicas"
+            return Refusal(ErrorCode.INVALID_CONFIG, message)
+        return None
+
+    @property
+    def _has_elr(self) -> bool:
+        return bool(self._context.image.features.get(ELIGIBLE_LEADER_REPLICAS))
+
+    def _records(
+        self, resource: ConfigResource, changes: Mapping[str, str | None]
+    ) -> list[MetadataRecord]:
+        present = self._context.image.config(resource.resource_type, resource.name)
+        is_broker = resource.resource_type is ConfigResourceType.BROKER
+        records: list[MetadataRecord] = [
+            ConfigRecord(resource.resource_type, resource.name, key, value)
+            for key, value in changes.items()
+            if is_broker or value != present.get(key)
+        ]
+        if self._has_elr and changes.get(MIN_ISR, present.get(MIN_ISR)) != present.get(MIN_ISR):
+            records.append(ClearElrRecord("" if is_broker else resource.name))
+        return records
+
+    def _unclean_elections(self, records: list[MetadataRecord]) -> Iterable[MetadataRecord]:
+        """Leaders for partitions that these records allow to be led by whoever is there.
+
+        As many as the batch has room for; the periodic task elects the others.
+        """
+        if not any(
+            type(each) is ConfigRecord and each.name == UNCLEAN_ELECTION for each in records
+        ):
+            return ()
+        delta = MetadataDelta(self._context.image)
+        for record in records:
+            delta.replay(record)
+        after = delta.apply(self._context.image.provenance)
+
+        def is_enabled(topic_name: str) -> bool:
+            value = effective_topic_value(
+                after, self._context.settings, topic_name, UNCLEAN_ELECTION
+            )
+            return value is not None and value.strip().lower() == "true"
+
+        room = max(MAX_RECORDS_PER_REQUEST - len(records), 0)
+        return islice(self._elect_unclean(is_enabled), room)
+
+
+_DUPLICATE_RESOURCE: Final = Refusal(
+    ErrorCode.INVALID_REQUEST, "the request names the resource twice"
+)
+
+
+def _kind(resource_type: int) -> ConfigResourceType | None:
+    try:
+        return ConfigResourceType(resource_type)
+    except ValueError:
+        return None
+
+
+def _items(resource_type: int, key: str, value: str | None) -> list[str] | None:
+    """The items of a list key, its default's if it isn't set; None for a key that is no list."""
+    kind = _kind(resource_type)
+    default = None if kind is None else list_default(kind, key)
+    if default is None or value is None:
+        return default
+    return [item for item in value.split(",") if item]
+
+
+def effective_topic_value(
+    image: MetadataImage, settings: ControllerSettings, topic_name: str, key: str
+) -> str | None:
+    """A topic's setting: its own, this node's, the cluster's, the file's; None if none is set.
+
+    For keys that topics and brokers call by the same name.
+    """
+    for resource_type, name in (
+        (ConfigResourceType.TOPIC, topic_name),
+        (ConfigResourceType.BROKER, str(settings.node_id)),
+        (ConfigResourceType.BROKER, ""),
+    ):
+        value = image.config(resource_type, name).get(key)
+        if value is not None:
+            return value
+    return settings.static_configs.get(key)
