@@ -82,7 +82,9 @@ async def survey(
     for segment, following in pairwise(segments):
         if following.base_offset <= first_dirty_offset:
             clean_bytes += segment.size_bytes
-        elif segment.base_offset < end_offset:
+        elif following.base_offset <= end_offset:
+            # As a whole: one that may not be cleaned yet may have a beginning that is clean or
+            # deleted, and then the dirty part begins, and ends, in the middle of it.
             dirty_bytes += segment.size_bytes
             # Without a limit, no segment is asked.
             if due_ms > 0 and segment.first_timestamp_ms > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from cleaning_rig import COMPACTED, CompactedRig, keyed
+from cleaning_rig import COMPACTED, CompactedRig, committed, keyed, state_of
 from log_place import Place
 from log_rig import NOW_MS, marker
 
@@ -257,3 +257,24 @@ async def test_a_checkpoint_outside_of_the_log_makes_it_all_dirty(
     log.config = replace(COMPACTED, is_deleted=True)
     assert valid_checkpoint(log, 3) == 4
     assert len(caplog.records) == 2
+
+
+async def test_a_segment_with_something_undecided_is_left_even_if_its_start_is_deleted(
+    compacted: CompactedRig,
+) -> None:
+    """LOG-108: or a record that is aborted later would have taken the last committed one along."""
+    log = compacted.log
+    compacted.put(b"a", b"old")
+    compacted.put(b"k", b"committed")
+    undecided = keyed(
+        (b"k", b"undecided"), producer_id=1, producer_epoch=0, sequence=0, is_transactional=True
+    )
+    compacted.append(undecided)
+    log.roll()
+    log.raise_log_start(1)
+    found = await survey(log, 1, disk=compacted.disk, now_ms=NOW_MS)
+    assert (found.end_offset, found.dirty_bytes, found.is_due) == (1, 0, False)
+    await compacted.cleaner.clean_dirtiest()
+    compacted.append(marker(1, 0, is_commit=False), origin=AppendOrigin.COORDINATOR)
+    await compacted.clean()
+    assert state_of(committed(log)) == {b"k": b"committed"}

@@ -2,22 +2,24 @@
 
 The model is the list of the batches that should be in the log. All it claims (values, offsets,
 epochs, producers, transactions) is derived from that list, so there is nothing in it to go wrong.
-After a loss of power the log may have less than the model, and after a truncation that was not
-synced it may have batches again that were cut; then the model is what the log has, once that is
+What a cleaning leaves is judged against the list as it was (log_model.py), and is the list from
+then on. After a loss of power the log may have less than the model, and after a truncation that was
+not synced it may have batches again that were cut; then the model is what the log has, once that is
 found sound: nothing below the recovery point is lost or changed, and nothing is there that nobody
 wrote.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import trio
+import trio.testing
+from cleaning_rig import keyed
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -27,94 +29,75 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from log_rig import NOW_MS, TINY, Rig, batch, batches_in, marker, values_in
+from log_model import (
+    Entry,
+    Transaction,
+    check_nothing_is_changed,
+    check_the_last_of_each_key_stays,
+    entry_of,
+    transactions_of,
+)
+from log_rig import TINY, Rig, batches_in, marker, values_in
 
+from kraftpy.log.cleaner import Cleaner
+from kraftpy.log.cleaner_settings import CleanerSettings
 from kraftpy.log.offsets import Isolation
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.producer_entries import NO_OFFSET
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.compression import Codec
-from kraftpy.records.control import EndTransactionMarker, read_control_record
-from kraftpy.records.reader import read_records
+from kraftpy.records.reader import Record
 from kraftpy.records.validation import AppendOrigin
 from kraftpy.world.memory_disk import MemoryDisk
 from kraftpy.world.memory_disk_crash import CrashPolicy
 
 IDEMPOTENT = (0, 1)
 TRANSACTIONAL = (10, 11, 12)
+DELETE_RETENTION_MS = 1_000
 
-
-@dataclass(frozen=True)
-class Entry:
-    """A batch that should be in the log."""
-
-    base: int
-    values: tuple[bytes, ...]
-    leader_epoch: int
-    producer_id: int = -1
-    sequence: int = -1
-    is_transactional: bool = False
-    is_commit: bool | None = None
-    """Of a marker."""
-
-    @property
-    def last(self) -> int:
-        return self.base + len(self.values) - 1
-
-
-@dataclass(frozen=True)
-class Transaction:
-    producer_id: int
-    first: int
-    # Of the data that is not deleted; the first is beyond the last if all of it is.
-    first_left: int
-    last_data: int
-    marker: int | None = None
-    is_aborted: bool = False
-
-
-def entry_of(found: RecordBatch) -> Entry:
-    records = list(read_records(found, max_bytes=1 << 20))
-    is_commit = None
-    if found.is_control:
-        control = read_control_record(records[0])
-        assert isinstance(control, EndTransactionMarker)
-        is_commit = control.is_commit
-    return Entry(
-        base=found.base_offset,
-        values=tuple(b"" if found.is_control else record.value or b"" for record in records),
-        leader_epoch=found.leader_epoch,
-        producer_id=found.producer_id,
-        sequence=found.base_sequence,
-        is_transactional=found.is_transactional,
-        is_commit=is_commit,
-    )
+# Keys, and whether they are deleted.
+Keys: TypeAlias = list[tuple[bytes, bool]]
+KEYS = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.sampled_from([False, False, True])),
+    min_size=1,
+    max_size=3,
+)
 
 
 class LogMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.entries: list[Entry] = []
-        # Everything that was ever appended.
+        # Everything that was ever in the log, as it was appended and as the cleaner left it.
         self.written: list[Entry] = []
         self.start = self.end = self.high_watermark = 0
         self.leader_epoch = 0
         self.count = 0
         # The log's end when its producers' state was last made from files.
         self.rebuilt_up_to = 0
+        # Up to where the log was cleaned, and of what has gone, base offset and epoch.
+        self.clean_until = 0
+        self.gone: list[tuple[int, int]] = []
+        self.horizons: dict[int, int] = {}
+        # By producer and marker: where the aborted transaction began.
+        self.aborted: dict[tuple[int, int | None], int] = {}
 
     def run(self, coroutine: Coroutine[Any, Any, object]) -> Any:
         async def main() -> object:
             return await coroutine
 
-        return trio.run(main)
+        # Each run begins at the same moment: what lives longer than one must not see time jump.
+        return trio.run(main, clock=trio.testing.MockClock())
 
     @initialize(
         segment_bytes=st.sampled_from([250, 400, 1024]),
         interval=st.sampled_from([1, 100, 4096]),
         index_bytes=st.sampled_from([36, 1200]),
+        is_compacted=st.sampled_from([True, True, False]),
     )
-    def begin(self, segment_bytes: int, interval: int, index_bytes: int) -> None:
+    def begin(
+        self, segment_bytes: int, interval: int, index_bytes: int, is_compacted: bool
+    ) -> None:
         self.disk = MemoryDisk(random=Random(1))
         self.config = replace(
             TINY,
@@ -122,6 +105,9 @@ class LogMachine(RuleBasedStateMachine):
             index_interval_bytes=interval,
             segment_index_bytes=index_bytes,
             retention_ms=-1,
+            is_compacted=is_compacted,
+            min_cleanable_dirty_ratio=0.0,
+            delete_retention_ms=DELETE_RETENTION_MS,
         )
 
         async def prepare() -> None:
@@ -131,6 +117,18 @@ class LogMachine(RuleBasedStateMachine):
         self.run(prepare())
         self.rig = Rig(self.disk, "/data", self.config)
         self.log: PartitionLog = self.run(self.rig.load())
+        self._start_cleaner()
+
+    def _start_cleaner(self) -> None:
+        """With what the checkpoint says, as after every start."""
+
+        async def start() -> Cleaner:
+            settings = CleanerSettings()
+            cleaner = Cleaner(self.disk, self.rig.clock, settings, logs=lambda: [self.log])
+            await cleaner.open_directory("/data", [("t", 0)])
+            return cleaner
+
+        self.cleaner: Cleaner = self.run(start())
 
     # Appending.
 
@@ -142,25 +140,48 @@ class LogMachine(RuleBasedStateMachine):
         self.written.append(entry)
         self.end = entry.last + 1
 
-    def _values(self, count: int) -> tuple[bytes, ...]:
-        self.count += count
-        return tuple(b"%d" % number for number in range(self.count - count, self.count))
+    def _records(self, keys: Keys) -> tuple[Record, ...]:
+        """Each with a value of its own, or none if the key is deleted."""
+        records = []
+        for index, (key, is_deleted) in enumerate(keys):
+            self.count += 1
+            value = None if is_deleted else b"%d" % self.count
+            records.append(Record(self.end + index, self.rig.clock.now_ms, key, value))
+        return tuple(records)
 
-    @rule(count=st.integers(1, 3), codec=st.sampled_from([Codec.NONE, Codec.LZ4]))
-    def append(self, count: int, codec: Codec) -> None:
-        values = self._values(count)
-        self._append(
-            batch(*values, codec=codec, timestamp_ms=NOW_MS + self.count),
-            Entry(self.end, values, self.leader_epoch),
+    def _append_data(self, keys: Keys, codec: Codec = Codec.NONE, producer_id: int = -1) -> None:
+        records = self._records(keys)
+        is_transactional = producer_id in TRANSACTIONAL
+        sequence = -1 if producer_id < 0 else self._next_sequence(producer_id)
+        entry = Entry(
+            self.end,
+            self.end + len(records) - 1,
+            records,
+            self.leader_epoch,
+            producer_id,
+            sequence,
+            is_transactional,
+        )
+        self._append(self._batch_of(entry, codec), entry)
+
+    def _batch_of(self, entry: Entry, codec: Codec = Codec.NONE) -> bytearray:
+        return keyed(
+            *((record.key, record.value) for record in entry.records),
+            codec=codec,
+            timestamp_ms=self.rig.clock.now_ms,
+            producer_id=entry.producer_id,
+            producer_epoch=min(0, entry.producer_id),
+            sequence=entry.sequence,
+            is_transactional=entry.is_transactional,
         )
 
-    @rule(producer_id=st.sampled_from(IDEMPOTENT), count=st.integers(1, 3))
-    def append_idempotent(self, producer_id: int, count: int) -> None:
-        values, sequence = self._values(count), self._next_sequence(producer_id)
-        self._append(
-            batch(*values, producer_id=producer_id, producer_epoch=0, sequence=sequence),
-            Entry(self.end, values, self.leader_epoch, producer_id, sequence),
-        )
+    @rule(keys=KEYS, codec=st.sampled_from([Codec.NONE, Codec.LZ4]))
+    def append(self, keys: Keys, codec: Codec) -> None:
+        self._append_data(keys, codec)
+
+    @rule(producer_id=st.sampled_from(IDEMPOTENT), keys=KEYS)
+    def append_idempotent(self, producer_id: int, keys: Keys) -> None:
+        self._append_data(keys, producer_id=producer_id)
 
     @rule(producer_id=st.sampled_from(IDEMPOTENT))
     def repeat_the_last(self, producer_id: int) -> None:
@@ -168,29 +189,16 @@ class LogMachine(RuleBasedStateMachine):
         # Without its data a producer may be forgotten.
         if last is None or last.last < self.start:
             return
-        info = self.log.append_as_leader(
-            batch(*last.values, producer_id=producer_id, producer_epoch=0, sequence=last.sequence),
-            self.leader_epoch,
-        )
+        # With as many records as it once had; what they say is not compared.
+        records = tuple(Record(at, 0, b"k", b"") for at in range(last.base, last.last + 1))
+        repeated = self._batch_of(replace(last, records=records))
+        info = self.log.append_as_leader(repeated, self.leader_epoch)
         assert info.is_duplicate
         assert (info.first_offset, info.last_offset) == (last.base, last.last)
 
-    @rule(producer_id=st.sampled_from(TRANSACTIONAL), count=st.integers(1, 2))
-    def append_in_transaction(self, producer_id: int, count: int) -> None:
-        values, sequence = self._values(count), self._next_sequence(producer_id)
-        records = batch(
-            *values,
-            producer_id=producer_id,
-            producer_epoch=0,
-            sequence=sequence,
-            is_transactional=True,
-        )
-        self._append(
-            records,
-            Entry(
-                self.end, values, self.leader_epoch, producer_id, sequence, is_transactional=True
-            ),
-        )
+    @rule(producer_id=st.sampled_from(TRANSACTIONAL), keys=KEYS)
+    def append_in_transaction(self, producer_id: int, keys: Keys) -> None:
+        self._append_data(keys, producer_id=producer_id)
 
     @rule(producer_id=st.sampled_from(TRANSACTIONAL), is_commit=st.booleans())
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
@@ -198,15 +206,21 @@ class LogMachine(RuleBasedStateMachine):
             marker(producer_id, 0, is_commit=is_commit),
             Entry(
                 self.end,
-                (b"",),
+                self.end,
+                (),
                 self.leader_epoch,
                 producer_id,
                 is_transactional=True,
+                is_marker=True,
                 is_commit=is_commit,
             ),
             origin=AppendOrigin.COORDINATOR,
             transaction_version=1,
         )
+        for transaction in self._transactions():
+            if transaction.is_aborted:
+                key = (transaction.producer_id, transaction.marker)
+                self.aborted.setdefault(key, transaction.first)
 
     @rule()
     def elect_a_leader(self) -> None:
@@ -218,7 +232,7 @@ class LogMachine(RuleBasedStateMachine):
 
     # The ends of the log.
 
-    @rule(share=st.floats(0, 1))
+    @rule(share=st.floats(0, 1) | st.just(1.0))
     def raise_high_watermark(self, share: float) -> None:
         target = self.high_watermark + round((self.end - self.high_watermark) * share)
         self.high_watermark = self.log.update_high_watermark(target)
@@ -240,27 +254,98 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
-        # Where a batch begins: what replicas agree on are batches.
-        bases = [entry.base for entry in self.entries if entry.base >= self.start]
+        # Where a batch begins: what replicas agree on are batches. What was cleaned is decided
+        # and replicated; nobody who is elected cleanly lacks it.
+        low = max(self.start, self.clean_until)
+        bases = [entry.base for entry in self.entries if entry.base >= low]
         target = [*bases, self.end][round(len(bases) * share)]
+        self.run(self.cleaner.lower_checkpoint(self.log, target))
         self.run(self.log.truncate_to(target))
-        self._cut(target)
-        # Whoever appends after a truncation is a new leader, or has it from one.
-        self.leader_epoch += 1
-
-    def _cut(self, target: int) -> None:
         self.entries = [entry for entry in self.entries if entry.last < target]
         self.end = self.rebuilt_up_to = target
         self.high_watermark = min(self.high_watermark, target)
+        self._forget_cleaning(target)
+        # Whoever appends after a truncation is a new leader, or has it from one.
+        self.leader_epoch += 1
+
+    def _forget_cleaning(self, offset: int) -> None:
+        """What follows the offset is new."""
+        self.clean_until = min(self.clean_until, offset)
+        self.gone = [(base, epoch) for base, epoch in self.gone if base < offset]
+        self.horizons = {base: at for base, at in self.horizons.items() if base < offset}
+        self.aborted = {
+            key: first
+            for key, first in self.aborted.items()
+            if key[1] is not None and key[1] < offset
+        }
 
     @precondition(lambda self: self.end > 20)
     @rule(offset=st.integers(0, 100))
     def begin_anew(self, offset: int) -> None:
+        self.run(self.cleaner.lower_checkpoint(self.log, offset))
         self.run(self.log.truncate_fully_and_start_at(offset))
         self.entries = []
         self.start = self.end = self.high_watermark = offset
+        self._forget_cleaning(0)
+
+    # Cleaning.
+
+    @precondition(lambda self: self.config.is_compacted)
+    @rule(
+        map_slots=st.sampled_from([3, 1_000, 1_000]),
+        lag_ms=st.sampled_from([0, 0, 5]),
+        is_late=st.sampled_from([True, True, False]),
+    )
+    def clean(self, map_slots: int, lag_ms: int, is_late: bool) -> None:
+        """LOG-107, LOG-108, LOG-112, LOG-115, in the middle of anything."""
+        if is_late:
+            # When all is replicated, and nothing of it in the active segment any more.
+            self.raise_high_watermark(1.0)
+            self.log.roll()
+        # A map of few slots is full early, and then the log is clean up to some record only.
+        self.cleaner.configure(CleanerSettings(map_bytes=map_slots * 24, buffer_bytes=300))
+        self.log.config = replace(self.config, min_compaction_lag_ms=lag_ms)
+        before = [entry for entry in self.entries if entry.last >= self.start]
+        was_clean_until = self.cleaner.clean_until(self.log) or 0
+        stable_offset = self.log.last_stable_offset
+        is_cleaned = self.run(self.cleaner.clean_dirtiest())
+        self.log.config = self.config
+        assert self.cleaner.uncleanable == {}
+        assert self.rig.owner.failures == []
+        if not is_cleaned:
+            return
+        end = self.cleaner.clean_until(self.log)
+        assert end is not None
+        assert end <= stable_offset
+        self.clean_until = end
+        after = self._found()
+        now_ms = self.rig.clock.now_ms
+        check_nothing_is_changed(before, after, end)
+        check_the_last_of_each_key_stays(
+            before, after, end, self.horizons, now_ms=now_ms, retention_ms=DELETE_RETENTION_MS
+        )
+        for entry in before:
+            if entry.base >= was_clean_until and any(
+                record.timestamp_ms > now_ms - lag_ms for record in entry.records
+            ):
+                assert not lag_ms or entry in after, "too young"
+        kept = [entry.base for entry in after]
+        self.gone += [(e.base, e.leader_epoch) for e in before if e.base not in kept]
+        self.entries = [e for e in self.entries if e.last < self.start] + after
+        self.written += after
+
+    def _found(self) -> list[Entry]:
+        return [
+            entry_of(one)
+            for one in batches_in(self.log)
+            if isinstance(one, RecordBatch) and one.last_offset >= self.start
+        ]
 
     # Time passes.
+
+    @rule(milliseconds=st.sampled_from([1, 10, DELETE_RETENTION_MS]))
+    def wait(self, milliseconds: int) -> None:
+        self.rig.clock.now_ms += milliseconds
 
     @rule()
     def flush(self) -> None:
@@ -289,31 +374,32 @@ class LogMachine(RuleBasedStateMachine):
         self.rig.owner.unlinks.clear()
         self.rebuilt_up_to = self.end
         self.high_watermark = self.log.update_high_watermark(self.high_watermark)
+        self._start_cleaner()
 
     @rule(policy=st.sampled_from(CrashPolicy), seed=st.integers(0, 100))
     def lose_power(self, policy: CrashPolicy, seed: int) -> None:
         recovery_point = self.log.recovery_point
         assert self.rig.owner.failures == []
         self.disk.crash(policy, Random(seed))
+        now_ms = self.rig.clock.now_ms
         self.rig = Rig(self.disk, "/data", self.config)
+        self.rig.clock.now_ms = now_ms
         self.log = self.run(
             self.rig.load(recovery_point=recovery_point, log_start_offset=self.start)
         )
         assert self.log.log_end_offset >= recovery_point
-        found = [
-            entry_of(one)
-            for one in batches_in(self.log)
-            if isinstance(one, RecordBatch) and one.last_offset >= self.start
-        ]
+        found = self._found()
         assert all(entry in self.written for entry in found), "nothing is invented"
-        durable = [e for e in self.entries if self.start <= e.last < recovery_point]
-        assert [e for e in found if e.last < recovery_point] == durable, "nothing durable is lost"
+        durable_until = max(recovery_point, self.clean_until)
+        durable = [e for e in self.entries if self.start <= e.last < durable_until]
+        assert [e for e in found if e.last < durable_until] == durable, "nothing durable is lost"
         older = [entry for entry in self.entries if entry.last < self.start]
         self.entries = older + found
         self.end = self.rebuilt_up_to = self.log.log_end_offset
         assert self.end >= (found[-1].last + 1 if found else self.start)
         self.high_watermark = self.log.update_high_watermark(min(self.high_watermark, self.end))
         self.leader_epoch += 1
+        self._start_cleaner()
 
     # What must hold.
 
@@ -347,6 +433,10 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def epochs_are_those_of_the_batches(self) -> None:
+        """Of those too that the cleaner has taken."""
+        for base, epoch in self.gone:
+            if base >= self.start:
+                assert self.log.epochs.epoch_for_offset(base) == epoch
         for entry in self.entries:
             if entry.last >= self.start:
                 offset = max(entry.base, self.start)
@@ -374,28 +464,31 @@ class LogMachine(RuleBasedStateMachine):
         listed = {(t.producer_id, t.last_offset): t.first_offset for t in read.aborted_transactions}
         following = self.log.segments.higher(read.fetch_offset.segment_base_offset)
         bound = self.end if following is None else following.base_offset
-        aborted = {(t.producer_id, t.marker): t for t in self._transactions() if t.is_aborted}
-        assert listed.keys() <= aborted.keys()
-        for key, transaction in aborted.items():
+        # Of some the cleaner has taken everything, and readers may hear of them or not.
+        assert listed.keys() <= self.aborted.keys()
+        for transaction in self._transactions():
+            if not transaction.is_aborted:
+                continue
+            key = (transaction.producer_id, transaction.marker)
             visible = max(transaction.first, self.start)
             if transaction.last_data >= self.start and visible < min(
                 bound, self.log.last_stable_offset
             ):
-                assert transaction.first <= listed[key] <= visible
+                assert self.aborted[key] <= listed[key] <= visible
 
     # Derived from the list.
 
     def _values_below(self, bound: int) -> dict[int, bytes]:
         return {
-            entry.base + index: value
+            record.offset: record.value or b""
             for entry in self.entries
-            if entry.is_commit is None and entry.last < bound
-            for index, value in enumerate(entry.values)
-            if entry.base + index >= self.start
+            if entry.last < bound
+            for record in entry.records
+            if record.offset >= self.start
         }
 
     def _last_of(self, producer_id: int) -> Entry | None:
-        mine = [e for e in self.entries if e.producer_id == producer_id and e.is_commit is None]
+        mine = [e for e in self.entries if e.producer_id == producer_id and not e.is_marker]
         return mine[-1] if mine else None
 
     def _next_sequence(self, producer_id: int) -> int:
@@ -405,26 +498,7 @@ class LogMachine(RuleBasedStateMachine):
         return known.last_sequence + 1
 
     def _transactions(self) -> list[Transaction]:
-        """In the order of their markers, the open ones last."""
-        opened: dict[int, Transaction] = {}
-        ended = []
-        for entry in self.entries:
-            if not entry.is_transactional:
-                continue
-            known = opened.get(entry.producer_id)
-            if entry.is_commit is None:
-                first = entry.base if known is None else known.first
-                first_left = sys.maxsize if known is None else known.first_left
-                if entry.last >= self.start:
-                    first_left = min(first_left, entry.base)
-                opened[entry.producer_id] = Transaction(
-                    entry.producer_id, first, first_left, entry.last
-                )
-            elif known is not None:
-                is_aborted = not entry.is_commit
-                ended.append(replace(known, marker=entry.base, is_aborted=is_aborted))
-                del opened[entry.producer_id]
-        return [*ended, *opened.values()]
+        return transactions_of(self.entries, self.start)
 
 
 LogMachine.TestCase.settings = settings(
