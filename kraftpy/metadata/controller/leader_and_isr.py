@@ -46,11 +46,11 @@ class ChangeBuilders:
     __slots__ = (
         "_context",
         "_election",
-        "_is_acceptable",
         "_min_isr",
         "_rules",
         "_settings_of",
         "_topic_name",
+        "is_acceptable",
     )
 
     def __init__(
@@ -58,7 +58,7 @@ class ChangeBuilders:
     ) -> None:
         """Without `is_acceptable`, brokers are what the metadata says that they are."""
         self._context = context
-        self._is_acceptable = is_acceptable or context.replica_states.is_online
+        self.is_acceptable = is_acceptable or context.replica_states.is_online
         self._rules = ChangeRules.of(context.image)
         self._topic_name: str | None = None
         self._settings_of: str | None = None
@@ -71,7 +71,7 @@ class ChangeBuilders:
             self._topic_name = topic.name
             self._look_up(topic.name)
         return PartitionChangeBuilder(
-            partition, self._rules, self._is_acceptable, self._min_isr, self._election
+            partition, self._rules, self.is_acceptable, self._min_isr, self._election
         )
 
     def _look_up(self, topic_name: str) -> None:

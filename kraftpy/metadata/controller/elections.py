@@ -1,0 +1,243 @@
+"""Elections that somebody asks for: an operator, a timer, a new controller, a changed setting.
+
+What a broker's coming and going makes necessary is in leader_and_isr.py; the rules of elections are
+in partition_change.py. Here is who may stand, and how many in one go: the controller's own runs
+stop after 1,000 changes and say that there is more to do, so that others get their turn in between.
+
+Balancing. A broker's imbalance is the share of the partitions it is the preferred leader of that
+others lead. If it is above leader.imbalance.per.broker.percentage, all that can be led by the
+broker is given back to it, in as many runs as that takes. (Kafka without ZooKeeper ignores the
+percentage.) Partitions under reassignment are left alone: their leader is chosen when that ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from kraftpy.metadata.controller.context import ControllerContext
+from kraftpy.metadata.controller.leader_and_isr import (
+    ChangeBuilders,
+    initialised,
+    leader_and_isr_changes,
+)
+from kraftpy.metadata.controller.partition_change import Election
+from kraftpy.metadata.controller.partition_index import IndexedPartition
+from kraftpy.metadata.controller.partition_states import PartitionState, partition_state
+from kraftpy.metadata.controller.result import (
+    MAX_RECORDS_PER_REQUEST,
+    Caller,
+    ControllerError,
+    ControllerResult,
+)
+from kraftpy.metadata.image import TopicImage
+from kraftpy.metadata.records import (
+    NO_LEADER,
+    ConfigRecord,
+    ConfigResourceType,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+)
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.schema.k43_elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+__all__ = ["MAX_ELECTIONS_PER_RUN", "ElectionControl", "topics_to_elect_after"]
+
+MAX_ELECTIONS_PER_RUN: Final = 1_000
+
+_ELECTIONS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
+_UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+
+
+class ElectionControl:
+    """The answer of a run is whether there is more to do."""
+
+    __slots__ = ("_being_balanced", "_context")
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        # Brokers that an unfinished run of balancing has found above the percentage. Forgetting
+        # them, or keeping them too long, moves a few leaders later or earlier.
+        self._being_balanced: frozenset[int] = frozenset()
+
+    # On request.
+
+    def elect_leaders(
+        self, request: ElectLeadersRequest, caller: Caller
+    ) -> ControllerResult[ElectLeadersResponse]:
+        """Elect preferred leaders, or any; a request that names no topics is for all of them."""
+        del caller
+        election = _ELECTIONS.get(request.election_type)
+        if election is None:
+            message = f"There is no election type {request.election_type}."
+            raise ControllerError(ErrorCode.INVALID_REQUEST, message)
+        run = _RequestedElections(self._context, election)
+        if request.topic_partitions is None:
+            for topic in self._context.image.topics.values():
+                # Those with the right leader are no news to somebody who didn't ask for them.
+                run.elect(topic.name, range(len(topic.partitions)), is_brief=True)
+        else:
+            for asked in request.topic_partitions:
+                run.elect(asked.topic, asked.partitions)
+        response = ElectLeadersResponse(replica_election_results=run.results)
+        return ControllerResult(tuple(run.records), response, is_atomic=False)
+
+    # By timer.
+
+    def balance_leaders(self) -> ControllerResult[bool]:
+        """Give leadership back to preferred replicas, where too much of it has moved."""
+        if not self._context.settings.auto_leader_rebalance_enable:
+            return ControllerResult((), False)
+        strayed = [
+            (topic, partition)
+            for topic, partition in self._context.partitions.not_preferred()
+            if not partition.adding_replicas and not partition.removing_replicas
+        ]
+        unbalanced = self._unbalanced_brokers(strayed)
+        builders = ChangeBuilders(self._context)
+        result = _capped(
+            record
+            for topic, partition in strayed
+            if partition.replicas[0] in unbalanced
+            and (record := _elected(builders, topic, partition, Election.PREFERRED)) is not None
+        )
+        self._being_balanced = unbalanced if result.answer else frozenset()
+        return result
+
+    def elect_unclean(self) -> ControllerResult[bool]:
+        """Find leaders, whatever they have, for topics that want one at any price."""
+        context = self._context
+        builders = ChangeBuilders(context)
+        return _capped(
+            record
+            for topic, partition in context.partition_states.to_bring_online()
+            if context.allows_unclean(topic.name)
+            and (record := _elected(builders, topic, partition, Election.UNCLEAN)) is not None
+        )
+
+    # After something has changed.
+
+    def bring_online(self, topic_name: str | None = None) -> ControllerResult[bool]:
+        """Find leaders for partitions without one, of a topic or of all, as far as is allowed.
+
+        For a controller that has just become active, and for settings that allow more than before.
+        """
+        waiting = self._context.partition_states.to_bring_online(topic_name)
+        return _capped(leader_and_isr_changes(self._context, partitions=waiting))
+
+    # Inside.
+
+    def _unbalanced_brokers(self, strayed: Iterable[IndexedPartition]) -> frozenset[int]:
+        """The preferred leaders of `strayed` partitions that miss too many."""
+        missing: dict[int, int] = {}
+        for _, partition in strayed:
+            preferred = partition.replicas[0]
+            missing[preferred] = missing.get(preferred, 0) + 1
+        percentage = self._context.settings.leader_imbalance_per_broker_percentage
+        partitions_on = self._context.partitions.partitions_on
+        unbalanced = []
+        for broker_id, count in missing.items():
+            if broker_id in self._being_balanced or percentage == 0:
+                unbalanced.append(broker_id)
+                continue
+            preferred_count = sum(
+                1 for _, partition in partitions_on(broker_id) if partition.replicas[0] == broker_id
+            )
+            if count * 100 > percentage * preferred_count:
+                unbalanced.append(broker_id)
+        return frozenset(unbalanced)
+
+
+def topics_to_elect_after(records: Iterable[MetadataRecord]) -> tuple[str | None, ...]:
+    """What to bring online when these records have happened; None stands for all topics.
+
+    Partitions may have waited for a leader of a topic that now takes an unclean one. Taking a
+    topic's own setting away counts: what is beneath it may permit what it forbade.
+    """
+    found: dict[str | None, None] = {}
+    for record in records:
+        if not isinstance(record, ConfigRecord) or record.name != _UNCLEAN_ELECTION:
+            continue
+        if record.value is None or record.value.lower() == "true":
+            is_topic = record.resource_type == ConfigResourceType.TOPIC
+            found[record.resource_name if is_topic else None] = None
+    return (None,) if None in found else tuple(found)
+
+
+class _RequestedElections:
+    """One request for elections: what it writes, and what it is told."""
+
+    __slots__ = ("_builders", "_context", "_election", "_seen", "records", "results")
+
+    def __init__(self, context: ControllerContext, election: Election) -> None:
+        self._context = context
+        self._election = election
+        self._builders = ChangeBuilders(context)
+        self._seen: set[tuple[str, int]] = set()
+        self.records: list[PartitionChangeRecord] = []
+        self.results: list[ReplicaElectionResult] = []
+
+    def elect(
+        self, topic_name: str, partition_ids: Iterable[int], *, is_brief: bool = False
+    ) -> None:
+        """With `is_brief`, partitions that need no election are passed over in silence."""
+        topic = self._context.image.topics.get(topic_name)
+        partition_results = []
+        for partition_id in partition_ids:
+            code = self._elect(topic_name, topic, partition_id)
+            if not (is_brief and code is ErrorCode.ELECTION_NOT_NEEDED):
+                message = None if code is ErrorCode.NONE else code.message
+                partition_results.append(
+                    PartitionResult(
+                        partition_id=partition_id, error_code=code, error_message=message
+                    )
+                )
+        if partition_results or not is_brief:
+            self.results.append(
+                ReplicaElectionResult(topic=topic_name, partition_result=partition_results)
+            )
+
+    def _elect(self, topic_name: str, topic: TopicImage | None, partition_id: int) -> ErrorCode:
+        if topic is None or not 0 <= partition_id < len(topic.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if (topic_name, partition_id) in self._seen:
+            return ErrorCode.INVALID_REQUEST
+        self._seen.add((topic_name, partition_id))
+        partition = topic.partitions[partition_id]
+        is_preferred = self._election is Election.PREFERRED
+        if partition.leader == partition.replicas[0] if is_preferred else partition.leader >= 0:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        if len(self.records) >= MAX_RECORDS_PER_REQUEST:
+            return ErrorCode.POLICY_VIOLATION
+        record = _elected(self._builders, topic, partition, self._election)
+        if record is None:
+            if is_preferred:
+                return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+            return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        self.records.append(record)
+        return ErrorCode.NONE
+
+
+def _elected(
+    builders: ChangeBuilders, topic: TopicImage, partition: PartitionRecord, election: Election
+) -> PartitionChangeRecord | None:
+    """The change that gives the partition another leader; None if the election finds none."""
+    if partition_state(partition) is PartitionState.NEW:
+        return initialised(partition, builders.is_acceptable)
+    builder = builders.builder(topic, partition)
+    builder.election = election
+    record = builder.build()
+    return record if record is not None and record.leader > NO_LEADER else None
+
+
+def _capped(changes: Iterator[PartitionChangeRecord]) -> ControllerResult[bool]:
+    records = tuple(islice(changes, MAX_ELECTIONS_PER_RUN))
+    has_more = next(changes, None) is not None
+    return ControllerResult(records, has_more, is_atomic=False)
