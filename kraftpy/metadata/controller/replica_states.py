@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from kraftpy.metadata.changes import ImageChanges, PartitionChange
 from kraftpy.metadata.controller.partition_index import PartitionIndex
-from kraftpy.metadata.controller.replica_marks import PartitionKey, ReplicaMarks
+from kraftpy.metadata.controller.replica_marks import ReplicaMarks
 from kraftpy.metadata.controller.transitions import REPLICA_WAYS, ReplicaState
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraftpy.metadata.records import (
