@@ -38,7 +38,6 @@ from kraftpy.metadata.controller.result import Caller, ControllerError, Controll
 from kraftpy.metadata.features import CORDONED_DIRECTORIES_LEVEL, DIRECTORIES_LEVEL
 from kraftpy.metadata.records import (
     BrokerRegistrationChangeRecord,
-    Endpoint,
     MetadataRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
@@ -187,8 +186,16 @@ class BrokerControl:
     ) -> ControllerResult[BrokerHeartbeatResponse]:
         """`next_offset` is the one that the first record of the result will get."""
         table = self._table
-        broker = self._heard(request, now_ms, next_offset)
-        broker_id = broker.broker_id
+        broker_id = request.broker_id
+        broker = self._context.image.brokers.get(broker_id)
+        if broker is None or broker.broker_epoch != request.broker_epoch:
+            raise ControllerError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"broker {broker_id} isn't registered"
+                if broker is None
+                else f"broker {broker_id} has epoch {broker.broker_epoch}",
+            )
+        self._hear(request, now_ms, next_offset)
         lost = self._newly_lost(broker, request)
         present = present_state(broker)
         if present is BrokerState.CONTROLLED_SHUTDOWN and table.shutdown_offset(broker_id) is None:
@@ -220,30 +227,22 @@ class BrokerControl:
         self, request: BrokerHeartbeatRequest, now_ms: int, next_offset: int
     ) -> None:
         """A heartbeat that waited too long for its turn: it is noted, and nothing else."""
-        self._heard(request, now_ms, next_offset)
+        broker = self._context.image.brokers.get(request.broker_id)
+        if broker is not None and broker.broker_epoch == request.broker_epoch:
+            self._hear(request, now_ms, next_offset)
 
-    def _heard(
-        self, request: BrokerHeartbeatRequest, now_ms: int, next_offset: int
-    ) -> RegisterBrokerRecord:
+    def _hear(self, request: BrokerHeartbeatRequest, now_ms: int, next_offset: int) -> None:
+        """What the registered broker tells about itself."""
         table = self._table
         broker_id = request.broker_id
-        broker = self._context.image.brokers.get(broker_id)
-        if broker is None or broker.broker_epoch != request.broker_epoch:
-            raise ControllerError(
-                ErrorCode.STALE_BROKER_EPOCH,
-                f"broker {broker_id} isn't registered"
-                if broker is None
-                else f"broker {broker_id} has epoch {broker.broker_epoch}",
-            )
         if not table.has_session(broker_id, now_ms):
             # It was heard when this arrived, and its session has ended while this waited. Other
             # contacts stay as they are: what came to light since arrival must count.
-            table.touch(broker_id, broker.broker_epoch, now_ms)
+            table.touch(broker_id, request.broker_epoch, now_ms)
         # Nobody can have replayed what isn't written.
         offset = min(request.current_metadata_offset, next_offset - 1)
         table.acknowledge(broker_id, offset)
         self._context.replica_states.acknowledge(broker_id, offset)
-        return broker
 
     def _wishes(
         self,
@@ -341,7 +340,7 @@ class BrokerControl:
         has_more = table.oldest_expired(now_ms) is not None
         return ControllerResult(records, has_more, is_atomic=False)
 
-    def fence_dead(self, broker_id: int, now_ms: int) -> ControllerResult[None]:
+    def fence_dead(self, broker_id: int) -> ControllerResult[None]:
         """Fence a broker that evidence has found dead, unless it was heard of since.
 
         Its session is over: the next process may register at once.
@@ -380,23 +379,6 @@ class BrokerControl:
         self._table.set_shutdown_offset(broker_id, None)
         change = BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, _FENCE)
         return (*self._changes_by_leaving(broker_id), change)
-
-    # Evidence.
-
-    def probes(self, now_ms: int) -> list[tuple[int, Endpoint]]:
-        """Listeners to which somebody should try to connect now, each with its broker.
-
-        All of them must refuse before their broker counts as dead: an address that clients use
-        may mean something else, or nothing, where the controller is.
-        """
-        table = self._table
-        brokers = self._context.image.brokers
-        wanted: list[tuple[int, Endpoint]] = []
-        for broker_id in table.to_probe(now_ms):
-            listeners = brokers[broker_id].end_points
-            table.probed(broker_id, len(listeners), now_ms)
-            wanted += [(broker_id, listener) for listener in listeners]
-        return wanted
 
     # What becomes of partitions. Each of these judges the broker as already gone, or there.
 
