@@ -147,6 +147,13 @@ class MetadataLoader:
         """Whether the published image is one that a snapshot may be made of."""
         return not self._has_skipped and self._image.provenance.is_batch_aligned
 
+    def open_transaction(self) -> MetadataImage | None:
+        """The image before the transaction that the log leaves open so far; None if it doesn't.
+
+        A new controller must abort it, and may never have been given what came before.
+        """
+        return self._delta.apply(self._visible) if self._delta.in_transaction else None
+
     def install(self, publisher: Publisher) -> None:
         """Add a publisher behind the others. It hears first at the next `publish`."""
         names = [installed.publisher.name for installed in self._publishers]

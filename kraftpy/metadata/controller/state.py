@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Protocol
 
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.delta import MetadataDelta
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
-from kraftpy.metadata.records import MetadataRecord
+from kraftpy.metadata.records import AbortTransactionRecord, MetadataRecord
 from kraftpy.world import assert_always
 
 __all__ = ["Derived", "MetadataTimeline"]
@@ -55,7 +56,9 @@ class MetadataTimeline:
     def append(self, records: Sequence[MetadataRecord], provenance: Provenance) -> None:
         """Let records happen that are being appended as one batch; `provenance` is its end.
 
-        Raises ReplayError, with nothing changed, if they contradict the image.
+        Committed images don't show an open transaction, so that here an abort which comes first
+        has nothing to undo. Raises ReplayError, with nothing changed, if the records contradict
+        the image.
         """
         assert_always(
             provenance.last_offset > self.image.provenance.last_offset,
@@ -63,8 +66,10 @@ class MetadataTimeline:
             offset=provenance.last_offset,
         )
         delta = MetadataDelta(self.image)
-        for record in records:
+        is_abort_first = bool(records) and isinstance(records[0], AbortTransactionRecord)
+        for record in islice(records, int(is_abort_first), None):
             delta.replay(record)
+        assert_always(not delta.in_transaction, "controller.open_transaction")
         image = delta.apply(provenance)
         self._move(image)
         self._drafts.append((provenance.last_offset, image))
