@@ -2,122 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+import pytest
 import trio
-from driver_rig import Member, Places, config_at, setting
+from driver_rig import setting
+from driver_simulation import SEED, Quorum, machine, simulate
+from raft_cluster import CLUSTER_ID, key_of
 
 from kraftpy.log.errors import StorageError
-from kraftpy.sim.runner import SimulationResult, run_simulation
-from kraftpy.sim.simulation import Simulation
-from kraftpy.world.memory_disk_crash import CrashPolicy
-
-SEED = 20
-PORT = 9093
-LIMIT_SECONDS = 60.0
-
-
-def machine(node_id: int) -> str:
-    return f"node-{node_id}"
-
-
-class Quorum:
-    """Members on machines of the simulation, started, killed and started again by the test."""
-
-    def __init__(self, simulation: Simulation, nursery: trio.Nursery, count: int) -> None:
-        self.simulation = simulation
-        self.places: Places = {each: (machine(each), PORT) for each in range(1, count + 1)}
-        self.members: dict[int, Member] = {}
-        self.changes: dict[str, object] = {}
-        self._nursery = nursery
-        self._scopes: dict[int, trio.CancelScope] = {}
-        self._changed = trio.Event()
-
-    def start(self, *node_ids: int) -> None:
-        for node_id in node_ids or tuple(self.places):
-            world = self.simulation.world(machine(node_id))
-            config = config_at(node_id, self.places, **self.changes)
-            member = Member(world, config, "/data", changed=self._tell)
-            self.members[node_id] = member
-            self._nursery.start_soon(self._run, node_id, member)
-
-    async def _run(self, node_id: int, member: Member) -> None:
-        with trio.CancelScope() as scope:
-            self._scopes[node_id] = scope
-            try:
-                await member.run()
-            except* StorageError:
-                # A ghost's disk fails; whose scope is not cancelled is no ghost.
-                if not scope.cancel_called:
-                    raise
-
-    def kill(self, node_id: int) -> None:
-        self.simulation.kill(machine(node_id))
-        self._end(node_id)
-
-    def vanish(self, node_id: int) -> None:
-        self.simulation.vanish(machine(node_id), CrashPolicy.DROP_ALL)
-        self._end(node_id)
-
-    def _end(self, node_id: int) -> None:
-        self._scopes[node_id].cancel()
-        del self.members[node_id]
-
-    def _tell(self) -> None:
-        self._changed.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something that the state machines hear of."""
-        while not condition():
-            self._changed = trio.Event()
-            await self._changed.wait()
-
-    @property
-    def leaders(self) -> list[Member]:
-        """Those whose state machine knows that it leads, and has not heard otherwise."""
-        return [
-            member
-            for node_id, member in self.members.items()
-            if member.leads and any(each.endswith(f"is {node_id}") for each in member.heard[-3:])
-        ]
-
-    async def leader(self) -> Member:
-        await self.until(lambda: bool(self.leaders))
-        return self.leaders[0]
-
-    async def committed(self, name: str, value: str, *node_ids: int) -> None:
-        """Until every member, or each of these, has this setting in its image."""
-        ids = node_ids or tuple(self.members)
-        await self.until(
-            lambda: all(self.members[each].settings.get(name) == value for each in ids)
-        )
-
-    def record(self) -> None:
-        for node_id, member in self.members.items():
-            text = f"{member.driver.describe()} {member.heard} {member.settings}"
-            self.simulation.record("member", machine(node_id), text.encode())
-
-
-async def with_quorum(
-    simulation: Simulation, count: int, scenario: Callable[[Quorum], object]
-) -> object:
-    async with trio.open_nursery() as nursery:
-        quorum = Quorum(simulation, nursery, count)
-        outcome = await scenario(quorum)  # type: ignore[misc]
-        quorum.record()
-        nursery.cancel_scope.cancel()
-    return outcome
-
-
-def simulate(
-    scenario: Callable[[Quorum], object], *, count: int = 3, seed: int = SEED
-) -> SimulationResult[object]:
-    print(f"seed {seed}")
-
-    async def main(simulation: Simulation) -> object:
-        return await with_quorum(simulation, count, scenario)
-
-    return run_simulation(main, seed=seed, time_limit_seconds=LIMIT_SECONDS)
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.schema import k52_vote as vote
+from kraftpy.raft.effects import ProposalRefused
+from kraftpy.raft.inputs import RaftResponse
+from kraftpy.raft.rpc import METADATA_TOPIC
+from kraftpy.world import InternalInvariant
+from kraftpy.world.memory_disk_faults import DiskStall, SlowDisk, SyncError
+from kraftpy.world.memory_network import LinkProfile
 
 
 async def life(quorum: Quorum) -> list[str]:
@@ -142,3 +41,263 @@ def test_three_members_elect_commit_and_survive_their_leader() -> None:
     assert first.value == ["{'a': '3', 'b': '2'}"] * 3
     assert simulate(life).trace.digest == first.trace.digest
     assert simulate(life, seed=SEED + 1).trace.digest != first.trace.digest
+
+
+# Evidence (decision 14).
+
+
+async def kill_leader(quorum: Quorum) -> float:
+    """Seconds from the death of a leader until another one knows that it leads."""
+    quorum.start()
+    leader = await quorum.leader()
+    leader.propose(setting("a", "1"))
+    await quorum.committed("a", "1")
+    await trio.sleep(3)
+    quorum.kill(leader.driver.node_id)
+    died = trio.current_time()
+    await quorum.leader()
+    return trio.current_time() - died
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 8))
+def test_a_dead_leader_is_replaced_without_waiting_for_time(seed: int) -> None:
+    """Decision 14: its connections broke and its port refuses; the fetch timeout is 2 s."""
+    assert simulate(kill_leader, seed=seed).value < 0.3
+
+
+async def pause_leader(quorum: Quorum) -> float:
+    quorum.start()
+    leader = await quorum.leader()
+    leader.propose(setting("a", "1"))
+    await quorum.committed("a", "1")
+    node_id = leader.driver.node_id
+    quorum.simulation.pause(machine(node_id))
+    del quorum.members[node_id]
+    paused = trio.current_time()
+    await quorum.leader()
+    return trio.current_time() - paused
+
+
+def test_a_silent_leader_gets_all_its_time() -> None:
+    """Decision 14: a pause is no evidence, whatever becomes of connections that time out."""
+    assert simulate(pause_leader).value > 1.4
+
+
+async def reset_connections(quorum: Quorum) -> list[str]:
+    """Connections from and to the leader break all the time, and its port is open."""
+    quorum.start()
+    leader = await quorum.leader()
+    name = machine(leader.driver.node_id)
+    for node_id in quorum.members:
+        for link in ((name, machine(node_id)), (machine(node_id), name)):
+            quorum.simulation.fabric.set_profile(*link, LinkProfile(reset_probability=0.05))
+    for number in range(100):
+        leader.propose(setting("a", str(number)))
+        await trio.sleep(0.05)
+    await quorum.committed("a", "99")
+    return leader.heard
+
+
+def test_broken_connections_alone_depose_nobody() -> None:
+    """Decision 14: a leader whose port takes a new connection lives."""
+    heard = simulate(reset_connections).value
+    assert not any(each.startswith("lost") for each in heard)
+
+
+# Durability.
+
+
+def vote_request(epoch: int, candidate_id: int) -> vote.VoteRequest:
+    asked = vote.RequestPartitionData(
+        replica_epoch=epoch,
+        replica_id=candidate_id,
+        replica_directory_id=key_of(candidate_id).directory_id,
+    )
+    topic = vote.RequestTopicData(topic_name=METADATA_TOPIC, partitions=[asked])
+    return vote.VoteRequest(cluster_id=CLUSTER_ID, topics=[topic])
+
+
+async def vote_on_a_stalled_disk(quorum: Quorum) -> tuple[float, str]:
+    """When a vote is given away, by a voter whose disk takes three seconds to write it down."""
+    quorum.changes = {"election_timeout_ms": 20_000}
+    quorum.start(1)
+    await trio.sleep(1)
+    quorum.disk(1).inject(DiskStall(seconds=3, count=1))
+    send, receive = trio.open_memory_channel[RaftResponse](1)
+    asked = trio.current_time()
+    assert quorum.members[1].driver.submit(vote_request(5, 2), send.send_nowait)
+    answer = await receive.receive()
+    assert isinstance(answer, vote.VoteResponse)
+    assert answer.topics[0].partitions[0].vote_granted
+    state = quorum.disk(1).open("/data/__cluster_metadata-0/quorum-state")
+    return trio.current_time() - asked, state.pread(1000, 0).decode()
+
+
+def test_a_vote_leaves_when_it_is_on_the_disk() -> None:
+    """KRF-7, KRF-16: the promise first, then the answer that depends on it."""
+    waited, state = simulate(vote_on_a_stalled_disk).value
+    assert waited >= 3
+    assert '"votedId":2' in state.replace(" ", "")
+
+
+async def commit_on_stalled_followers(quorum: Quorum) -> float:
+    quorum.start()
+    leader = await quorum.leader()
+    await trio.sleep(1)
+    for node_id in quorum.members:
+        if node_id != leader.driver.node_id:
+            quorum.disk(node_id).inject(DiskStall(paths="*.log", seconds=1, count=1))
+    proposed = trio.current_time()
+    leader.propose(setting("a", "1"))
+    await quorum.committed("a", "1", leader.driver.node_id)
+    return trio.current_time() - proposed
+
+
+def test_nothing_is_committed_that_a_majority_has_only_in_memory() -> None:
+    """KRF-55: a follower's next Fetch, which counts as its word, waits for its disk."""
+    assert simulate(commit_on_stalled_followers).value >= 1
+
+
+async def commit_on_a_stalled_leader(quorum: Quorum) -> float:
+    quorum.start()
+    leader = await quorum.leader()
+    await trio.sleep(1)
+    quorum.disk(leader.driver.node_id).inject(DiskStall(seconds=1, count=1))
+    proposed = trio.current_time()
+    leader.propose(setting("a", "1"))
+    await quorum.committed("a", "1", leader.driver.node_id)
+    return trio.current_time() - proposed
+
+
+def test_a_leader_does_not_wait_for_its_own_disk_if_the_others_have_it() -> None:
+    """KRF-55: it counts itself when it may; two followers are a majority of three."""
+    assert simulate(commit_on_a_stalled_leader).value < 0.5
+
+
+async def many_proposals(quorum: Quorum) -> tuple[int, list[int]]:
+    quorum.start()
+    leader = await quorum.leader()
+    await trio.sleep(1)
+    slow = quorum.disk(leader.driver.node_id).inject(SlowDisk(paths="*.log", least_seconds=0.01))
+    offsets = []
+    for number in range(200):
+        offsets.append(leader.propose(setting("a", str(number))))
+        await trio.sleep(0.001)
+    await quorum.committed("a", "199")
+    return slow.struck, offsets
+
+
+def test_many_proposals_share_a_sync() -> None:
+    """Group commit: a sync of 10 ms covers what was proposed in that time, 1 ms apart."""
+    syncs, offsets = simulate(many_proposals, count=1).value
+    assert offsets == list(range(offsets[0], offsets[0] + 200))
+    assert 15 <= syncs <= 25
+
+
+# The end.
+
+
+async def lose_a_sync(quorum: Quorum) -> None:
+    quorum.start()
+    leader = await quorum.leader()
+    quorum.disk(leader.driver.node_id).inject(SyncError(paths="*.log"))
+    leader.propose(setting("a", "1"))
+    await trio.sleep(1)
+
+
+def test_a_failed_sync_ends_the_node() -> None:
+    """Decision 8: it is never retried into a lie."""
+    with pytest.raises(ExceptionGroup) as failure:
+        simulate(lose_a_sync, count=1)
+    assert failure.value.subgroup(StorageError) is not None
+
+
+async def propose_in_the_future(quorum: Quorum) -> ProposalRefused | int:
+    quorum.start()
+    leader = await quorum.leader()
+    refusal = leader.driver.propose(leader.driver.election.epoch + 1, (b"x",))
+    later = leader.driver.propose(leader.driver.election.epoch, (b"x",))
+    assert isinstance(later, ProposalRefused)
+    assert not leader.driver.submit(vote_request(9, 2), lambda _: None)
+    await trio.sleep(1)
+    return refusal
+
+
+def test_a_broken_invariant_ends_the_node_and_not_who_met_it() -> None:
+    """NET-53: it rises out of `run`, and nothing is promised any more."""
+    with pytest.raises(ExceptionGroup) as failure:
+        simulate(propose_in_the_future, count=1)
+    assert failure.value.subgroup(InternalInvariant) is not None
+
+
+async def propose_elsewhere(quorum: Quorum) -> list[ErrorCode]:
+    quorum.start()
+    leader = await quorum.leader()
+    leader.propose(setting("a", "1"))
+    await quorum.committed("a", "1")
+    epoch = leader.driver.election.epoch
+    errors = []
+    for member in quorum.members.values():
+        outcome = member.driver.propose(epoch - (member is leader), (b"x",))
+        assert isinstance(outcome, ProposalRefused)
+        errors.append(outcome.error)
+    return errors
+
+
+def test_who_does_not_lead_appends_nothing() -> None:
+    """KRF-59: and neither does a leader of an earlier epoch."""
+    errors = simulate(propose_elsewhere).value
+    assert errors == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
+
+
+async def shut_leader_down(quorum: Quorum) -> tuple[float, list[str]]:
+    quorum.start()
+    leader = await quorum.leader()
+    leader.propose(setting("a", "1"))
+    await quorum.committed("a", "1")
+    began = trio.current_time()
+    await leader.driver.shut_down(5_000)
+    del quorum.members[leader.driver.node_id]
+    await quorum.leader()
+    return trio.current_time() - began, leader.heard
+
+
+def test_a_leader_that_stops_hands_over() -> None:
+    """KRF-64: its successor need not wait for the fetch timeout of 2 s."""
+    seconds, heard = simulate(shut_leader_down).value
+    assert seconds < 0.5
+    assert "lost 1" in heard
+
+
+async def resign(quorum: Quorum) -> list[str]:
+    quorum.start()
+    leader = await quorum.leader()
+    epoch = leader.driver.election.epoch
+    leader.driver.resign(epoch)
+    await quorum.until(lambda: f"lost {epoch}" in leader.heard)
+    await quorum.leader()
+    return leader.heard
+
+
+def test_a_state_machine_may_give_the_leadership_back() -> None:
+    assert any(each.startswith("lost") for each in simulate(resign).value)
+
+
+async def lose_power_everywhere(quorum: Quorum) -> list[str]:
+    quorum.start()
+    leader = await quorum.leader()
+    for number in range(20):
+        leader.propose(setting("a", str(number)))
+    await quorum.committed("a", "19", leader.driver.node_id)
+    for node_id in tuple(quorum.members):
+        quorum.vanish(node_id)
+    await trio.sleep(1)
+    quorum.start()
+    await quorum.committed("a", "19")
+    return [str(member.settings) for member in quorum.members.values()]
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 4))
+def test_what_is_committed_survives_the_loss_of_all_power(seed: int) -> None:
+    """KRF-91: nothing unsynced survives on any machine, and nothing committed is lost."""
+    assert simulate(lose_power_everywhere, seed=seed).value == ["{'a': '19'}"] * 3
