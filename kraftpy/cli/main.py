@@ -36,7 +36,7 @@ COMMANDS = (
     Command("api-versions", "kraftpy.cli.api_versions", "show the APIs and versions a node serves"),
     Command("config", "kraftpy.cli.config", "show every configuration key and what it means"),
     Command("log", "kraftpy.cli.log", "show what is in the files of a log"),
-    Command("storage", "kraftpy.cli.storage", "make ids for the storage of a cluster"),
+    Command("storage", "kraftpy.cli.storage", "format the directories of a node"),
 )
 
 EXAMPLES = """\

@@ -28,10 +28,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kraftpy.cli.failure import EXIT_FAILED, EXIT_INVARIANT, EXIT_USAGE, CommandFailed
+from kraftpy.cli.failure import EXIT_FAILED, EXIT_INVARIANT
 
 if TYPE_CHECKING:
-    from kraftpy.config import Layer, NodeConfig
+    from kraftpy.config import NodeConfig
     from kraftpy.node import Node, NodeAddresses
 
 __all__ = ["add_arguments", "run"]
@@ -65,16 +65,16 @@ def run(options: Namespace) -> int:
     import trio
 
     from kraftpy.cli.log_lines import set_up_logging
-    from kraftpy.cli.storage import random_uuid
     from kraftpy.config import cluster_id
     from kraftpy.node import Node
+    from kraftpy.protocol.ids import format_uuid, random_uuid
     from kraftpy.world import InternalInvariant
     from kraftpy.world.real import real_world
 
     config = _load_config(options)
     world = real_world()
     set_up_logging(world.clock, config.node_id, options.log_level)
-    identity = cluster_id(os.environ) or random_uuid(world.rng.stream("uuid"))
+    identity = cluster_id(os.environ) or format_uuid(random_uuid(world.rng.stream("uuid")))
     node = Node(config, world, cluster_id=identity, host_name=socket.gethostname())
     try:
         return trio.run(_run_until_signal, node, config.node_id, identity, options.ready_file)
@@ -121,38 +121,14 @@ def _announce(
 
 
 def _load_config(options: Namespace) -> NodeConfig:
-    from kraftpy.config import (
-        ConfigurationError,
-        NodeConfig,
-        from_assignments,
-        from_environment,
-    )
+    from kraftpy.cli.node_settings import file_layer, load_node_config
+    from kraftpy.config import from_mapping
 
-    try:
-        return NodeConfig(
-            _file_layer(options.config),
-            from_environment(os.environ),
-            from_assignments(options.assignments),
-        )
-    except ConfigurationError as error:
-        lines = "\n".join(f"  {line}" for line in (*error.problems, *error.warnings))
-        raise CommandFailed(
-            f"the configuration is wrong:\n{lines}\n"
-            "`kraftpy config describe KEY` tells what a key means.",
-            exit_code=EXIT_USAGE,
-        ) from None
-
-
-def _file_layer(path: str | None) -> Layer:
-    from kraftpy.config import from_mapping, from_properties
-
-    if path is None:
-        return from_mapping(_development_settings(), "settings for development")
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandFailed(f"{path} can't be read: {error}", exit_code=EXIT_USAGE) from None
-    return from_properties(text, path)
+    if options.config is None:
+        base = from_mapping(_development_settings(), "settings for development")
+    else:
+        base = file_layer(options.config)
+    return load_node_config(base, options.assignments)
 
 
 def _development_settings() -> dict[str, str]:

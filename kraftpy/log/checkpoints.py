@@ -164,14 +164,14 @@ class AtomicFile:
         self._path = new_path
         self._directory = new_path.rpartition("/")[0] or "/"
 
-    async def replace(self, text: str) -> None:
+    async def replace(self, content: str | bytes) -> None:
         async with self._turn:
             path, temporary = self._path, self._path + ".tmp"
             file = self._disk.open(temporary, write=True, create=True)
             try:
                 # A crash may have left a longer one.
                 file.truncate(0)
-                file.pwrite([text.encode()], 0)
+                file.pwrite([content.encode() if isinstance(content, str) else content], 0)
                 await file.sync()
             finally:
                 file.close()

@@ -46,14 +46,16 @@ from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment_files import PartitionDirectory, parse_directory_name
 from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
-from kraftpy.world import FileLock, World
+from kraftpy.world import Disk, FileLock, World
 
 __all__ = [
     "CLEAN_SHUTDOWN_MARKER",
+    "LOCK_FILE",
     "DirectoryEvents",
     "DirectoryInUseError",
     "LogDirectory",
     "WrongDirectoryError",
+    "make_path",
     "random_id",
 ]
 
@@ -100,6 +102,26 @@ def random_id(world: World) -> Uuid:
     number = number & ~(0xF << 76) | 0x4 << 76
     number = number & ~(0x3 << 62) | 0x2 << 62
     return Uuid(number.to_bytes(16))
+
+
+async def make_path(disk: Disk, path: str) -> None:
+    """Make a directory, with its parents, so that it survives a loss of power."""
+    parents = []
+    present = path
+    while not await _exists(disk, present):
+        present = present.rpartition("/")[0] or "/"
+        parents.append(present)
+    await disk.make_directory(path)
+    for parent in reversed(parents):
+        await disk.sync_directory(parent)
+
+
+async def _exists(disk: Disk, path: str) -> bool:
+    try:
+        await disk.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 class _OffsetCheckpoint:
@@ -212,7 +234,7 @@ class LogDirectory:
         Raises DirectoryInUseError, WrongDirectoryError, MalformedFileError or OSError.
         """
         disk = self._world.disk
-        await self._make_path()
+        await make_path(disk, self._path)
         try:
             self._lock = disk.lock(f"{self._path}/{LOCK_FILE}")
         except BlockingIOError as error:
@@ -229,24 +251,6 @@ class LogDirectory:
         if self.was_clean:
             await disk.unlink(f"{self._path}/{CLEAN_SHUTDOWN_MARKER}")
             await disk.sync_directory(self._path)
-
-    async def _make_path(self) -> None:
-        """Make the directory, with its parents, so that it survives a loss of power."""
-        parents = []
-        path = self._path
-        while not await self._exists(path):
-            path = path.rpartition("/")[0] or "/"
-            parents.append(path)
-        await self._world.disk.make_directory(self._path)
-        for parent in reversed(parents):
-            await self._world.disk.sync_directory(parent)
-
-    async def _exists(self, path: str) -> bool:
-        try:
-            await self._world.disk.stat(path)
-        except FileNotFoundError:
-            return False
-        return True
 
     async def _identify(self, cluster_id: str, node_id: int) -> Uuid:
         """The directory's id, if it is this node's; one without identity becomes it."""

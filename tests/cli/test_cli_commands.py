@@ -13,8 +13,7 @@ import pytest
 from kraftpy import __version__
 from kraftpy.cli.bootstrap import parse_servers
 from kraftpy.cli.main import COMMANDS, main
-from kraftpy.cli.storage import random_uuid
-from kraftpy.protocol.ids import ZERO_UUID, parse_uuid
+from kraftpy.protocol.ids import ZERO_UUID, format_uuid, parse_uuid, random_uuid
 
 Captured = pytest.CaptureFixture[str]
 
@@ -81,7 +80,7 @@ class Numbers(random.Random):
 def test_no_uuid_looks_like_an_option() -> None:
     """62 in the first six bits would be written as a dash."""
     source = Numbers(62 << 122, 5 << 122)
-    assert random_uuid(source)[0] == "F"
+    assert format_uuid(random_uuid(source))[0] == "F"
     assert source.numbers == []
 
 
