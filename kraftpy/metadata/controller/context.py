@@ -20,7 +20,7 @@ from kraftpy.metadata.controller.partition_index import IndexedPartition, Partit
 from kraftpy.metadata.controller.partition_states import PartitionStateMachine
 from kraftpy.metadata.controller.replica_states import ReplicaStateMachine, has_online_directory
 from kraftpy.metadata.controller.settings import ControllerSettings
-from kraftpy.metadata.controller.state import MetadataTimeline
+from kraftpy.metadata.controller.state import Derived, MetadataTimeline
 from kraftpy.metadata.controller.topic_deletion import TopicDeletion
 from kraftpy.metadata.controller.transitions import ReplicaState
 from kraftpy.metadata.image import MetadataImage, Provenance
@@ -96,6 +96,10 @@ class ControllerContext:
     def revert(self) -> None:
         """Forget what isn't known to be committed."""
         self._timeline.revert()
+
+    def follow(self, derived: Derived) -> None:
+        """Tell one more of every change, behind the others."""
+        self._timeline.follow(derived)
 
     # Brokers.
 

@@ -107,6 +107,7 @@ class Controller:
         "_context",
         "_effects",
         "_end_offset",
+        "_has_handled",
         "_leader_epoch",
         "_leader_id",
         "_metrics",
@@ -139,6 +140,7 @@ class Controller:
         self._now_ms = 0
         self._wall_ms = 0
         self._end_offset = 0
+        self._has_handled = False
         self.state = ControllerState.IDLE
         # Called when there may be something to poll for; whoever drives the controller sets it.
         self.on_work: Callable[[], None] = _nothing
@@ -263,10 +265,16 @@ class Controller:
         """
         self._now_ms, self._wall_ms, self._end_offset = now_ms, wall_ms, log_end_offset
         queued = self._queue.take(now_ms)
+        self._has_handled = queued is not None
         if queued is not None:
             self._process(queued, now_ms)
         effects, self._effects = self._effects, []
         return effects
+
+    def note_duration(self, duration_ms: float) -> None:
+        """The last poll took so long; only who drives the controller has a clock for that."""
+        if self._has_handled:
+            self._metrics.event_took(duration_ms)
 
     def next_deadline_ms(self) -> int | None:
         """When to poll: at once if it is in the past, at a report only if it is None."""

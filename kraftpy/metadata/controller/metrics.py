@@ -87,9 +87,9 @@ class ControllerMetrics:
         self._processing: Histogram = registry.histogram(manager("EventQueueProcessingTimeMs"))
         stats = partial(MetricName, _DOMAIN, "ControllerStats")
         self._timers: dict[ControllerState, Histogram] = {
-            state: registry.histogram(stats(name))
+            state: registry.histogram(stats(timer_name))
             for state in ControllerState
-            if (name := state.timer_name) is not None
+            if (timer_name := state.timer_name) is not None
         }
         unclean = stats("UncleanLeaderElectionsPerSec")
         self._unclean: Meter = registry.meter(unclean, now_ms / 1000)

@@ -42,7 +42,7 @@ class MetadataTimeline:
     __slots__ = ("_derived", "_drafts", "image", "stable")
 
     def __init__(self, derived: Sequence[Derived]) -> None:
-        self._derived = tuple(derived)
+        self._derived = list(derived)
         # Ends of appended batches and the image after each, in the order of the log.
         self._drafts: deque[tuple[int, MetadataImage]] = deque()
         self.image = EMPTY_IMAGE
@@ -52,6 +52,11 @@ class MetadataTimeline:
     def pending_offset(self) -> int | None:
         """The last offset that is appended and not known to be committed; None if all is."""
         return self._drafts[-1][0] if self._drafts else None
+
+    def follow(self, derived: Derived) -> None:
+        """One more that is computed from the image; it begins with everything there is."""
+        derived.update(ImageChanges(EMPTY_IMAGE, self.image))
+        self._derived.append(derived)
 
     def append(self, records: Sequence[MetadataRecord], provenance: Provenance) -> None:
         """Let records happen that are being appended as one batch; `provenance` is its end.
