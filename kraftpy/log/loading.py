@@ -264,6 +264,9 @@ class _Loader:
                     _log.warning("%s is removed: it has no data", path)
                     await self._disk.unlink(path)
         self._files.snapshots.found(snapshot_offsets)
+        await self._files.snapshots.remove_strays(
+            {segment.base_offset for segment in self._segments}
+        )
 
     def _open_segment(self, base_offset: int, kinds: list[FileKind]) -> None:
         segment = self._segment(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from kraftpy.log.errors import CorruptSnapshotError
 from kraftpy.log.producer_entries import ProducerEntry, decode_snapshot
@@ -99,6 +99,15 @@ class ProducerSnapshots:
         if offset in self._offsets:
             self._offsets.remove(offset)
             await self._disk.unlink(self.path(offset))
+
+    async def remove_strays(self, bases: Collection[int]) -> None:
+        """Remove those that belong to none of the segments with these base offsets.
+
+        All but the latest: a shutdown leaves one at the log end, and nobody else would remove it.
+        """
+        for offset in self._offsets[:-1]:
+            if offset not in bases:
+                await self.remove(offset)
 
     async def remove_above(self, offset: int) -> None:
         for above in self._offsets[bisect_right(self._offsets, offset) :]:

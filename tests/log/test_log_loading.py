@@ -417,3 +417,14 @@ async def test_a_full_time_index_gets_its_last_entry_in_recovery(rig: Rig) -> No
     assert segment.time_index.entry_count == 3
     assert segment.time_index.last_entry == (NOW_MS + 9, 9)
     assert segment.largest.offset == 9
+
+
+async def test_restarts_leave_no_snapshots_behind(rig: Rig) -> None:
+    """Each leaves one at the log end, where no segment begins and nobody would remove it."""
+    log = await rig.load()
+    for number in range(5):
+        records = batch(b"v", producer_id=1, producer_epoch=0, sequence=number)
+        log.append_as_leader(records, 0)
+        log = await rig.reload(log)
+    assert await rig.names(".snapshot") == [f"{5:020d}.snapshot"]
+    assert log.producers.producers[1].last_sequence == 4
