@@ -27,6 +27,7 @@ from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_directory import LogDirectory
 from kraftpy.log.segment_files import PartitionDirectory
 from kraftpy.protocol.ids import Uuid
+from kraftpy.records.errors import RecordDataError
 from kraftpy.world import World
 
 __all__ = ["DirectoryLoader"]
@@ -103,7 +104,7 @@ class DirectoryLoader:
             self._report()
             try:
                 await self._load_one(f"{directory.path}/{name}", parsed)
-            except (OSError, StorageError) as error:
+            except (OSError, StorageError, RecordDataError) as error:
                 directory.fail(f"{name} can't be loaded: {error}")
 
     def _report(self) -> None:

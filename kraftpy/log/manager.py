@@ -23,6 +23,7 @@ from kraftpy.log.manager_settings import NEVER_MS, LogManagerSettings
 from kraftpy.log.partition_moves import MovablePartitions
 from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.ids import Uuid
+from kraftpy.records.errors import RecordDataError
 from kraftpy.world import World
 
 __all__ = ["LogManager"]
@@ -133,8 +134,11 @@ class LogManager(MovablePartitions):
 
     async def _delete_old(self) -> None:
         for log in self.logs:
-            with suppress(StorageError):
+            try:
                 await log.delete_old_segments()
+            except (StorageError, RecordDataError) as error:
+                # Nobody knows how old a segment is that can't be read; others can be.
+                _log.warning("the retention of %s: %s", log, error)
 
     async def _flush_due(self) -> None:
         for log in self.logs:
@@ -161,7 +165,7 @@ class LogManager(MovablePartitions):
             await directory.write_checkpoints()
             with directory.guard("mark the clean shutdown"):
                 await directory.mark_clean()
-        except StorageError as error:
+        except (StorageError, RecordDataError) as error:
             _log.error("%s was not closed cleanly: %s", directory.path, error)
             return
         _log.info(

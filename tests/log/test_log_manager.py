@@ -11,11 +11,13 @@ from random import Random
 
 import pytest
 import trio
+import trio.testing
 from log_home import CLUSTER_ID, OTHER_ID, SMALL, TOPIC_ID, Home, open_handles
 from log_rig import batch, data_of, values_in
 from trio.testing import MockClock
 
 from kraftpy.config import NodeConfig, TopicConfig, from_mapping
+from kraftpy.log.batch_headers import walk_headers
 from kraftpy.log.checkpoints import parse_offsets
 from kraftpy.log.errors import (
     InconsistentTopicIdError,
@@ -677,6 +679,41 @@ async def test_without_any_directory_there_is_no_start(memory: Home) -> None:
         async with memory.manager().running():
             pass
     assert open_handles(disk_of(memory)) == []
+
+
+async def test_rotten_data_stops_no_chore_and_no_shutdown(
+    memory: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retention asks a segment for its largest time, which may have to be searched for."""
+    async with memory.manager().running() as manager:
+        await fill(manager, "t", directory=memory.a)
+        manager.logs[0].update_high_watermark(30)
+    rot(memory, f"{memory.a}/t-0/{0:020d}.log")
+    async with memory.manager(initial_delay_ms=0).running() as manager:
+        await trio.testing.wait_all_tasks_blocked()
+        assert "the retention of PartitionLog(/data/a/t-0" in caplog.text
+        assert len(manager.logs) == 1
+
+
+async def test_a_log_whose_end_is_not_to_be_found_is_refused(memory: Home) -> None:
+    """At a clean start, where nothing is recovered: its directory is offline, the node lives."""
+    async with memory.manager().running() as manager:
+        await fill(manager, "t", directory=memory.a)
+        await fill(manager, "u", directory=memory.b)
+        path = manager.logs[0].active_segment.log_file.path
+    rot(memory, path)
+    memory.put(f"{memory.a}/recovery-point-offset-checkpoint", "")
+    async with memory.manager().running() as manager:
+        assert memory.events.failed == [(memory.a, [])]
+        assert [log.topic_partition for log in manager.logs] == [("u", 0)]
+
+
+def rot(home: Home, path: str) -> None:
+    """Make the length of the last batch of a segment nonsense."""
+    file = home.disk.open(path, write=True)
+    *_, last = walk_headers(file, 0, file.size())
+    file.pwrite([b"\xff"], last.position + 8)
+    file.close()
 
 
 @pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint"])
