@@ -150,10 +150,11 @@ class PartitionLog(WritableLog):
             return False
         if offset < self.high_watermark:
             _log.warning("%s is truncated to %d, below its high watermark", self, offset)
-        if self._segments.first.base_offset > offset:
-            await self.truncate_fully_and_start_at(offset)
-            return True
         async with self._truncation():
+            # Not before it is our turn: retention may have had its own until now.
+            if self._segments.first.base_offset > offset:
+                await self._begin_anew(offset)
+                return True
             await self._files.snapshots.remove_above(offset)
             await self._files.sync_names()
             while self._segments.last.base_offset > offset:
@@ -173,18 +174,21 @@ class PartitionLog(WritableLog):
         if offset < 0:
             raise ValueError(f"a log that begins at {offset}")
         async with self._truncation():
-            await self._files.snapshots.remove_above(-1)
-            while len(self._segments) > 1:
-                await self._retire_last()
-            only = self._segments.last
-            await self._files.retire(only, self.config.file_delete_delay_ms)
-            await self._files.sync_names()
-            self._segments.replace([self._files.create_segment(offset, self.config)], [only])
-            self._watermarks.restart(self._end_metadata(offset))
-            self.epochs.clear()
-            self.producers.truncate_fully(offset)
-            await self._files.sync_names()
-            await self._files.save_epochs(self.epochs)
+            await self._begin_anew(offset)
+
+    async def _begin_anew(self, offset: int) -> None:
+        await self._files.snapshots.remove_above(-1)
+        while len(self._segments) > 1:
+            await self._retire_last()
+        only = self._segments.last
+        await self._files.retire(only, self.config.file_delete_delay_ms)
+        await self._files.sync_names()
+        self._segments.replace([self._files.create_segment(offset, self.config)], [only])
+        self._watermarks.restart(self._end_metadata(offset))
+        self.epochs.clear()
+        self.producers.truncate_fully(offset)
+        await self._files.sync_names()
+        await self._files.save_epochs(self.epochs)
 
     @asynccontextmanager
     async def _truncation(self) -> AsyncIterator[None]:
@@ -225,7 +229,11 @@ class PartitionLog(WritableLog):
     async def delete_old_segments(self) -> int:
         """Remove the segments that have outlived the topic's retention; how many."""
         async with self._change("delete old segments"):
+            active, end_offset = self._segments.last, self.log_end_offset
             expired = await deletable_segments(self, self._environment)
+            if expired and expired[-1] is active and self.log_end_offset != end_offset:
+                # It was appended to while others were looked at, and what came is not old.
+                expired.pop()
             if not expired:
                 return 0
             if expired[-1] is self._segments.last:
@@ -283,6 +291,8 @@ class PartitionLog(WritableLog):
             assert_always(
                 self._segments.last not in old, "active-segment-replaced", log=self.directory
             )
+            # Recovery makes them from batches, and the first of an epoch may be about to go.
+            await self._save_epochs()
             await self._files.announce_swap(new)
             self._segments.replace(list(new), list(old))
             # If it lies in one of them, as an end that is not moved yet, its place is another now.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from contextlib import suppress
 from dataclasses import replace
+from random import Random
 
 import pytest
 import trio
@@ -25,6 +26,7 @@ from kraftpy.records.legacy import build_message_set
 from kraftpy.records.reader import Record
 from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk import MemoryDisk
+from kraftpy.world.memory_disk_crash import CrashPolicy
 from kraftpy.world.memory_disk_faults import DiskFault, ReadError, SyncError, WriteError
 
 T0 = ("t", 0)
@@ -752,3 +754,20 @@ def test_settings_are_kafkas() -> None:
         max_bytes_per_second=float("inf"),
         backoff_ms=15_000,
     )
+
+
+async def test_epochs_are_durable_before_their_first_batches_go() -> None:
+    """Recovery makes them from batches, and would find them to begin later than they did."""
+    disk = MemoryDisk()
+    await disk.make_directory("/data")
+    await disk.sync_directory("/")
+    rig = CompactedRig(disk, "/data")
+    log = await rig.start()
+    for key, epoch in ((b"a", 0), (b"b", 0), (b"a", 3), (b"c", 3), (b"a", 3)):
+        log.append_as_leader(keyed((key, b"v")), epoch)
+    log.update_high_watermark(log.log_end_offset)
+    assert await rig.clean()
+    assert [batch.base_offset for batch in batches_in(log)] == [1, 3, 4]
+    disk.crash(CrashPolicy.DROP_ALL, Random(1))
+    again = await CompactedRig(disk, "/data").start()
+    assert again.epochs.entries == ((0, 0), (3, 2))

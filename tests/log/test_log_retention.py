@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import trio
 from log_rig import NOW_MS, TINY, Rig, batch, data_of, legacy, values_in
 
 from kraftpy.log.log_config import LogConfig
@@ -176,3 +177,19 @@ async def test_snapshots_go_with_their_segments(rig: Rig) -> None:
     ]
     await log.delete_old_segments()
     assert await rig.names(".snapshot") == ["00000000000000000006.snapshot"]
+
+
+async def test_what_is_appended_while_retention_looks_is_not_old(rig: Rig) -> None:
+    """LOG-100: by the file's time, which is asked for in another thread."""
+    rig.config = replace(TINY, retention_ms=1_000)
+    log = await rig.load()
+    log.append_as_leader(batch(b"old", timestamp_ms=-1), 0)
+    log.update_high_watermark(1)
+    modified = await rig.disk.stat(log.active_segment.log_file.path)
+    rig.clock.now_ms = modified.modified_ms + 2_000
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.delete_old_segments)
+        while not log._turn.locked():
+            await trio.lowlevel.checkpoint()
+        log.append_as_leader(batch(b"new", timestamp_ms=-1), 0)
+    assert values_in(log)[1] == b"new"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import trio
-from log_rig import NOW_MS, Rig, batch, marker, values_in
+from log_rig import NOW_MS, TINY, Rig, batch, marker, values_in
 
 from kraftpy.log.errors import LogClosedError
 from kraftpy.log.partition_log import PartitionLog
@@ -229,3 +231,19 @@ async def test_a_renamed_directory(rig: Rig) -> None:
     await log.close()
     rig.directory = new
     assert sorted(values_in(await rig.load(is_clean=True, recovery_point=40))) == list(range(40))
+
+
+async def test_truncation_while_retention_has_its_turn(rig: Rig) -> None:
+    """What retention takes meanwhile may be all that the truncation would have left."""
+    rig.config = replace(TINY, retention_bytes=0)
+    log = await rig.load()
+    fill(log, 40)
+    log.update_high_watermark(40)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.delete_old_segments)
+        while not log._turn.locked():
+            await trio.lowlevel.checkpoint()
+        assert log.segments.first.base_offset == 0, "nothing is done yet"
+        assert await log.truncate_to(5)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 5, 5)
+    assert log.append_as_leader(batch(b"new"), 1).first_offset == 5
