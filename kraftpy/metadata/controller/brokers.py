@@ -206,7 +206,7 @@ class BrokerControl:
         partitions = list(self._partition_changes(broker, present, state, lost))
         records: list[MetadataRecord] = [*partitions]
         if change is not None:
-            is_first = state in (BrokerState.UNFENCED, BrokerState.CONTROLLED_SHUTDOWN)
+            is_first = state is not present and not state.is_fenced
             records.insert(0 if is_first else len(records), change)
         records += self._context.deletions.reported(broker_id, request.deleted_topic_ids)
         if state is BrokerState.CONTROLLED_SHUTDOWN:
