@@ -1,8 +1,8 @@
 """Formatting: making a node's directories ready for its first start.
 
-Each directory gets `bootstrap.checkpoint`, then, where the voters are dynamic and given, the
-metadata directory the snapshot 0-0 with them, and last of all `meta.properties`. That file alone
-makes a directory a formatted one; a crash before it leaves what the next formatting replaces.
+The metadata directory gets the snapshot 0-0 with the first voters, where they are dynamic and
+given; each directory gets `bootstrap.checkpoint`, and last of all `meta.properties`. That file
+alone makes a directory a formatted one; a crash before it leaves what the next formatting replaces.
 Nothing is written before everything has been checked, and data is never touched: a directory
 that holds partitions and has lost its meta.properties is refused.
 
@@ -167,10 +167,11 @@ async def format_storage(
         # when everything is.
         for path in reversed(empty):
             await _remove_rest(disk, path)
-            await write_bootstrap(disk, path, records, timestamp_ms)
             is_metadata = path == paths.metadata
             if is_metadata and voters is not None:
                 await _write_voters(disk, path, voters, timestamp_ms)
+            # It syncs the directory, with the names of everything before.
+            await write_bootstrap(disk, path, records, timestamp_ms)
             directory_id = metadata_id if is_metadata else random_uuid(random)
             meta = MetaProperties(request.cluster_id, config.node_id, directory_id)
             file = AtomicFile(disk, f"{path}/{META_PROPERTIES}")
