@@ -167,6 +167,8 @@ class Model:
 
     def become(self, builder: PartitionChangeBuilder) -> None:
         before = self.partition
+        # Who is about to join the ISR has it all, too.
+        has_everything = before.isr + before.eligible_leader_replicas + builder.isr
         record = builder.build()
         alive = frozenset(BROKERS) - self.down
         self.partition = after = check_shape(before, record, elr=self.elr, alive=alive)
@@ -174,7 +176,6 @@ class Model:
             return
         leader_log = self.log(after.leader)
         was_known_as_last = before.last_known_elr == (after.leader,) and self.elr
-        has_everything = before.isr + before.eligible_leader_replicas
         if after.leader not in has_everything and (self.allows_unclean or was_known_as_last):
             assert after.leader_recovery_state == r.RECOVERING
             self.acknowledged &= leader_log
