@@ -14,6 +14,7 @@ state: if their records are not committed, this controller is one no longer, and
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerControl"]
 
+_log = logging.getLogger(__name__)
+
 _FENCE: Final = 1
 _UNFENCE: Final = -1
 
@@ -106,6 +109,7 @@ class BrokerControl:
             records.append(wanted)
             last_offset = next_offset + len(records) - 1
             table.register(broker_id, wanted.broker_epoch, last_offset, now_ms)
+            _log.info("broker %d registers with epoch %d", broker_id, wanted.broker_epoch)
         table.touch(broker_id, wanted.broker_epoch, now_ms)
         answer = BrokerRegistrationResponse(broker_epoch=wanted.broker_epoch)
         return ControllerResult(tuple(records), answer, is_atomic=False)
@@ -202,6 +206,8 @@ class BrokerControl:
             # A controller before this one began it: all that is written by now may belong to it.
             table.set_shutdown_offset(broker_id, next_offset - 1)
         state = next_state(present, self._wishes(request, broker, lost))
+        if state is not present:
+            _log.info("broker %d: %s, was %s", broker_id, state.value, present.value)
         change = self._registration_change(request, broker, present, state, lost)
         partitions = list(self._partition_changes(broker, present, state, lost))
         records: list[MetadataRecord] = [*partitions]
@@ -336,7 +342,7 @@ class BrokerControl:
             if broker_id is None:
                 break
             table.end_session(broker_id)
-            records = self._fencing(broker_id)
+            records = self._fencing(broker_id, "its session has expired")
         has_more = table.oldest_expired(now_ms) is not None
         return ControllerResult(records, has_more, is_atomic=False)
 
@@ -349,7 +355,8 @@ class BrokerControl:
         if not table.is_dead(broker_id):
             return ControllerResult((), None)
         table.end_session(broker_id)
-        return ControllerResult(self._fencing(broker_id), None, is_atomic=False)
+        records = self._fencing(broker_id, "its connection broke, and its listeners refuse")
+        return ControllerResult(records, None, is_atomic=False)
 
     def unregister_broker(
         self, request: UnregisterBrokerRequest, caller: Caller
@@ -370,12 +377,14 @@ class BrokerControl:
         records: list[MetadataRecord] = [*changes]
         records.append(UnregisterBrokerRecord(broker_id, broker.broker_epoch))
         table.remove(broker_id)
+        _log.info("broker %d is unregistered", broker_id)
         return ControllerResult(tuple(records), UnregisterBrokerResponse(), is_atomic=False)
 
-    def _fencing(self, broker_id: int) -> tuple[MetadataRecord, ...]:
+    def _fencing(self, broker_id: int, reason: str) -> tuple[MetadataRecord, ...]:
         broker = self._context.image.brokers[broker_id]
         if broker.fenced:
             return ()
+        _log.info("broker %d is fenced: %s", broker_id, reason)
         self._table.set_shutdown_offset(broker_id, None)
         change = BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, _FENCE)
         return (*self._changes_by_leaving(broker_id), change)
