@@ -136,8 +136,9 @@ class ExplicitRun:
         found = self.model.state["brokers"].get(replica[2])
         part = self.model.state["topics"][replica[0]][1][replica[1]]
         place = part.directories[part.replicas.index(replica[2])]
-        is_there = found is not None and not found.fenced and not found.in_controlled_shutdown
-        return is_there and place in (*found.log_dirs, r.DIRECTORY_UNASSIGNED)
+        if found is None or found.fenced or found.in_controlled_shutdown:
+            return False
+        return place in (*found.log_dirs, r.DIRECTORY_UNASSIGNED)
 
     def can_delete(self, replica: Replica) -> bool:
         found = self.model.state["brokers"].get(replica[2])

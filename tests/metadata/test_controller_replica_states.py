@@ -133,6 +133,17 @@ def test_what_went_offline_comes_back_online_and_never_new() -> None:
     assert life.state(1, 0, 4) == ONLINE
 
 
+def test_a_replica_that_moves_to_a_failed_directory_and_away_is_not_new() -> None:
+    """Its broker says where a replica lies; this is no change of the broker."""
+    life = Life(*BROKERS)
+    life.activate()
+    life.append(*TOPIC)
+    for place, expected in ((r.DIRECTORY_LOST, OFFLINE), (directory(2), ONLINE)):
+        places = (place, directory(4), directory(6))
+        life.append(r.PartitionChangeRecord(0, topic_id(1), directories=places))
+        assert life.state(1, 0, 1) == expected
+
+
 def test_offline_by_every_reason() -> None:
     """Fenced, shutting down, unregistered, or on a failed directory: CTL-32's counterpart."""
     for record in (
@@ -167,6 +178,10 @@ def test_directories_that_count_as_online() -> None:
         assert has_online_directory(broker(2), placed) is expected
     old = r.RegisterBrokerRecord(2, topic_id(9), 1, ())
     assert has_online_directory(old, part)
+    lost = part.changed_by(
+        r.PartitionChangeRecord(0, part.topic_id, directories=(r.DIRECTORY_LOST,), leader=2)
+    )
+    assert not has_online_directory(old, lost)
     assert not has_online_directory(broker(3), part)
 
 
@@ -208,6 +223,7 @@ def test_a_removed_replica_that_comes_again_is_new() -> None:
         )
     )
     assert life.state(1, 0, 3) == NEW
+    assert life.context.replica_states._removed.on(3) == []
     life.commit()
     life.context.replica_states.acknowledge(3, life.offset)
     assert life.state(1, 0, 3) == ONLINE
