@@ -44,7 +44,9 @@ async def rebuild_producers(
         offset, entries = found
         producers.reload(log_start_offset, clock.wall_ms(), snapshot_offset=offset, entries=entries)
     pace = Pace(clock)
-    start_offset = max(producers.map_end_offset, log_start_offset)
+    # From the snapshot on, although that may be below the log start: a transaction that it has for
+    # open may have been ended there.
+    start_offset = producers.map_end_offset
     for segment in segments.overlapping(start_offset, end_offset):
         await _replay(segment, producers, start_offset, end_offset, pace)
     producers.advance(end_offset)

@@ -247,3 +247,20 @@ async def test_truncation_while_retention_has_its_turn(rig: Rig) -> None:
         assert await log.truncate_to(5)
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (5, 5, 5)
     assert log.append_as_leader(batch(b"new"), 1).first_offset == 5
+
+
+async def test_truncation_to_the_log_start_knows_what_ended_below_it(rig: Rig) -> None:
+    """Or a transaction that a snapshot has for open would hold readers back for ever."""
+    log = await rig.load()
+    records = batch(b"a", producer_id=3, producer_epoch=0, sequence=0, is_transactional=True)
+    log.append_as_leader(records, 0)
+    log.roll()
+    ending = marker(3, 0, is_commit=True)
+    log.append_as_leader(ending, 0, origin=AppendOrigin.COORDINATOR, transaction_version=1)
+    log.update_high_watermark(2)
+    log.raise_log_start(2)
+    fill(log, 1)
+    await log.truncate_to(2)
+    fill(log, 1)
+    log.update_high_watermark(3)
+    assert log.last_stable_offset == 3
