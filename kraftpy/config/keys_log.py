@@ -19,7 +19,6 @@ from kraftpy.config.table import (
     MEDIUM,
     PER_BROKER,
     STRING,
-    THREADS,
     define,
 )
 
@@ -104,8 +103,8 @@ KEYS: Final = (
            "Whether compacted topics are compacted.",
            BOOLEAN, True, MEDIUM),
     define("log.cleaner.threads",
-           "Threads that compact.",
-           INT, 1, MEDIUM, at_least(0), CLUSTER_WIDE, no_effect=THREADS),
+           "Logs that are compacted at a time.",
+           INT, 1, MEDIUM, at_least(0), CLUSTER_WIDE),
     define("log.cleaner.dedupe.buffer.size",
            "Memory for the map of keys while compacting.",
            LONG, 134_217_728, MEDIUM, None, CLUSTER_WIDE),

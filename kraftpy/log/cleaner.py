@@ -1,4 +1,8 @@
-"""The cleaner: a task that compacts the logs of a node, the dirtiest first.
+"""The cleaner: tasks that compact the logs of a node, the dirtiest first.
+
+There are `log.cleaner.threads` of them, and each cleans a log of its own. They share the limit of
+speed, and the memory for offset maps in equal parts. One looks for the dirtiest log at a time, so
+that what it has found still holds when it begins.
 
 How far a log was cleaned is kept in `cleaner-offset-checkpoint`, one file for each data directory,
 written after every cleaning. Without an entry, or with one that can't be right, a log is dirty from
@@ -63,12 +67,11 @@ class _Checkpoint:
 
 
 class _Current:
-    """The cleaning under way."""
+    """A cleaning under way."""
 
-    __slots__ = ("ended", "scope", "topic_partition")
+    __slots__ = ("ended", "scope")
 
-    def __init__(self, topic_partition: TopicPartition) -> None:
-        self.topic_partition = topic_partition
+    def __init__(self) -> None:
         self.scope = trio.CancelScope()
         self.ended = trio.Event()
 
@@ -78,12 +81,15 @@ class Cleaner:
 
     __slots__ = (
         "_checkpoints",
+        "_choosing",
         "_clock",
+        "_configured",
         "_current",
         "_disk",
         "_logs",
         "_paused",
         "_settings",
+        "_tasks",
         "_throttle",
         "_uncleanable",
         "last_report",
@@ -109,7 +115,11 @@ class Cleaner:
         self._checkpoints: dict[str, _Checkpoint] = {}
         # How many ask for a pause.
         self._paused: dict[TopicPartition, int] = {}
-        self._current: _Current | None = None
+        self._current: dict[TopicPartition, _Current] = {}
+        self._choosing = trio.Lock()
+        # The numbers of the tasks that run, and what wakes whoever starts them.
+        self._tasks: set[int] = set()
+        self._configured = trio.Event()
         # Why a log can't be cleaned.
         self._uncleanable: dict[TopicPartition, str] = {}
         self.uncleanable: Mapping[TopicPartition, str] = MappingProxyType(self._uncleanable)
@@ -123,9 +133,13 @@ class Cleaner:
         return self._settings
 
     def configure(self, settings: CleanerSettings) -> None:
-        """New settings; the speed limit holds at once, the others from the next cleaning on."""
+        """New settings; the speed limit holds at once, the others from the next cleaning on.
+
+        A cleaning under way keeps its memory, and a task that is one too many ends with it.
+        """
         self._settings = settings
         self._throttle.bytes_per_second = settings.max_bytes_per_second
+        self._configured.set()
 
     # Directories and checkpoints.
 
@@ -194,8 +208,8 @@ class Cleaner:
         """Nobody cleans the partition's log within the body."""
         self._paused[topic_partition] = self._paused.get(topic_partition, 0) + 1
         try:
-            current = self._current
-            if current is not None and current.topic_partition == topic_partition:
+            current = self._current.get(topic_partition)
+            if current is not None:
                 current.scope.cancel()
                 await current.ended.wait()
             yield
@@ -208,17 +222,31 @@ class Cleaner:
 
     async def run(self) -> None:
         """Clean until cancelled."""
-        while True:
-            if not self._settings.is_enabled or not await self.clean_dirtiest():
-                await self._clock.sleep(self._settings.backoff_ms / 1000)
+        async with trio.open_nursery() as nursery:
+            while True:
+                for number in range(self._settings.task_count):
+                    if number not in self._tasks:
+                        self._tasks.add(number)
+                        nursery.start_soon(self._work, number, name=f"log-cleaner[{number}]")
+                self._configured = trio.Event()
+                await self._configured.wait()
+
+    async def _work(self, number: int) -> None:
+        try:
+            while number < self._settings.task_count:
+                if not self._settings.is_enabled or not await self.clean_dirtiest():
+                    await self._clock.sleep(self._settings.backoff_ms / 1000)
+        finally:
+            self._tasks.remove(number)
 
     async def clean_dirtiest(self) -> bool:
         """Clean one log, if one is dirty enough; whether that was so, and went well."""
-        target = await self._choose()
-        if target is None:
-            return False
-        log = target.log
-        self._current = current = _Current(log.topic_partition)
+        async with self._choosing:
+            target = await self._choose()
+            if target is None:
+                return False
+            log = target.log
+            current = self._current[log.topic_partition] = _Current()
         try:
             with current.scope:
                 await self._clean(target)
@@ -233,7 +261,7 @@ class Cleaner:
             # Its directory is offline by now, or full, and then a later cleaning may succeed.
             _log.warning("%s", error)
         finally:
-            self._current = None
+            del self._current[log.topic_partition]
             current.ended.set()
         return False
 
@@ -263,7 +291,11 @@ class Cleaner:
         pace = Pace(self._clock)
         found = []
         for log in list(self._logs()):
-            if not log.config.is_compacted or log.topic_partition in self._uncleanable:
+            if (
+                not log.config.is_compacted
+                or log.topic_partition in self._uncleanable
+                or log.topic_partition in self._current
+            ):
                 continue
             try:
                 found.append(await self._survey(log, now_ms))

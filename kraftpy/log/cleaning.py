@@ -127,7 +127,7 @@ class Cleaning:
         started = self._clock.monotonic()
         offset_map = OffsetMap.for_keys(
             target.end_offset - target.first_dirty_offset,
-            self._settings.map_bytes,
+            self._settings.map_bytes_each,
             self._settings.map_load_factor,
         )
         while not offset_map.reserve():
@@ -181,7 +181,7 @@ class Cleaning:
     ) -> bool:
         """Note the keys of one segment; whether the map is full."""
         first_dirty_offset = self._target.first_dirty_offset
-        batches = read_batches(segment, self._pace, chunk_bytes=self._settings.buffer_bytes)
+        batches = read_batches(segment, self._pace, chunk_bytes=self._settings.buffer_bytes_each)
         async with aclosing(batches):
             async for batch in batches:
                 await self._was_read(batch.size)
@@ -244,7 +244,7 @@ class Cleaning:
     async def _clean_segment(
         self, segment: Segment, compaction: Compaction, output: CleanedOutput
     ) -> None:
-        batches = read_batches(segment, self._pace, chunk_bytes=self._settings.buffer_bytes)
+        batches = read_batches(segment, self._pace, chunk_bytes=self._settings.buffer_bytes_each)
         async with aclosing(batches):
             async for batch in batches:
                 await self._was_read(batch.size)

@@ -313,7 +313,7 @@ async def test_a_pause_ends_the_cleaning_and_removes_what_it_wrote(
         nursery.start_soon(clean)
         await gate.wait()
         async with rig.cleaner.paused(T0):
-            assert results == [False] or rig.cleaner._current is None
+            assert results == [False] or not rig.cleaner._current
             assert await leftovers(rig) == []
             assert not await rig.cleaner.clean_dirtiest(), "paused logs are passed over"
     assert results == [False]

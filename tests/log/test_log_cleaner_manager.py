@@ -15,6 +15,7 @@ from kraftpy.log.checkpoints import CLEANER_OFFSET_CHECKPOINT
 from kraftpy.log.cleaner_settings import CleanerSettings
 from kraftpy.log.manager import LogManager
 from kraftpy.log.manager_settings import LogManagerSettings
+from kraftpy.log.offset_map import SLOT_BYTES
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.world.memory_disk import MemoryDisk
 
@@ -46,7 +47,7 @@ async def made(manager: LogManager) -> PartitionLog:
 
 async def wait_for_cleaning(manager: LogManager) -> None:
     with trio.fail_after(20):
-        while manager.cleaner._current is None:  # noqa: ASYNC110 (nobody is told of it)
+        while not manager.cleaner._current:  # noqa: ASYNC110 (nobody is told of it)
             await trio.sleep(0.1)
 
 
@@ -191,16 +192,18 @@ def test_settings_come_from_the_configuration() -> None:
     """LOG-111: log.cleaner.*."""
     assert settings_with(
         enable="false",
+        threads="2",
         dedupe_buffer_size="4000000",
-        io_buffer_size="5000",
+        io_buffer_size="9000",
         io_buffer_load_factor="0.5",
         io_max_bytes_per_second="77.5",
         backoff_ms="99",
     ) == CleanerSettings(
         is_enabled=False,
+        task_count=2,
         map_bytes=4_000_000,
         map_load_factor=0.5,
-        buffer_bytes=5_000,
+        buffer_bytes=9_000,
         max_bytes_per_second=77.5,
         backoff_ms=99,
     )
@@ -217,3 +220,49 @@ def test_settings_with_which_nothing_could_be_cleaned(number: str) -> None:
     assert 0.01 <= settings.map_load_factor <= 1.0
     assert settings.buffer_bytes == 4096
     assert settings.max_bytes_per_second == max(1.0, float(number))
+
+
+def test_memory_is_divided_over_the_tasks() -> None:
+    """LOG-111: and no share of the buffer is too small to read with."""
+    settings = settings_with(threads="4", dedupe_buffer_size="8000003", io_buffer_size="5000")
+    assert settings.map_bytes_each == 2_000_000
+    assert settings.buffer_bytes_each == 4096
+
+
+async def test_each_task_cleans_a_log_of_its_own(
+    home: Home, autojump_clock: trio.testing.MockClock
+) -> None:
+    """LOG-111: with its share of the memory; the limit of speed is for all of them together."""
+    # Just enough slots for the keys, in each half.
+    two = replace(SLOW, task_count=2, map_bytes=2 * 7 * SLOT_BYTES)
+    logs = []
+    async with home.manager(cleaner=two).running() as manager:
+        for partition in range(3):
+            logs.append(await manager.get_or_create(("t", partition), topic_id=TOPIC_ID))
+            fill(logs[-1])
+        size_bytes = sum(log.size_bytes for log in logs)
+        await wait_for_cleaning(manager)
+        started = trio.current_time()
+        most = 0
+        while any(manager.cleaner.clean_until(log) is None for log in logs):
+            most = max(most, len(manager.cleaner._current))
+            await trio.sleep(0.1)
+        assert most == 2
+        report = manager.cleaner.last_report
+        assert report is not None
+        assert report.map_bytes == 7 * SLOT_BYTES
+        # Everything is read twice.
+        assert trio.current_time() - started > 2 * size_bytes / two.max_bytes_per_second * 0.9
+        assert all(len(records_in(log)) == 5 for log in logs)
+    assert home.events.failed == []
+
+
+async def test_the_number_of_tasks_follows_the_settings(
+    home: Home, autojump_clock: trio.testing.MockClock
+) -> None:
+    """LOG-111: `log.cleaner.threads` may change at any time."""
+    async with home.manager(cleaner=SETTINGS).running() as manager:
+        for count in (1, 3, 2, 1, 2):
+            manager.cleaner.configure(replace(SETTINGS, task_count=count))
+            await trio.sleep(SETTINGS.backoff_ms / 1000 + 1)
+            assert manager.cleaner._tasks == {*range(count)}
