@@ -87,7 +87,8 @@ def test_the_checks_in_their_order() -> None:
     cluster.register(9)
     request = registration(1, process=2, cluster_id="another", is_migrating_zk_broker=True)
     request.log_dirs = []
-    request.features = [each for each in features() if each.name != r.METADATA_VERSION]
+    too_old = Feature(name=r.METADATA_VERSION, min_supported_version=7, max_supported_version=29)
+    request.features = [too_old]
     request.listeners[0].security_protocol = 4
     assert refused(cluster, request) is ErrorCode.INCONSISTENT_CLUSTER_ID
     request.cluster_id = "cluster"
@@ -105,9 +106,9 @@ def test_the_checks_in_their_order() -> None:
         request.log_dirs = log_dirs
         assert refused(cluster, request) is ErrorCode.INVALID_REGISTRATION, log_dirs
     request.log_dirs = [directory(1), Uuid(bytes(15) + b"\x64")]
-    assert refused(cluster, request) is ErrorCode.INVALID_REGISTRATION
-    request.features = [Feature(name=r.METADATA_VERSION, max_supported_version=29)]
     assert refused(cluster, request) is ErrorCode.UNSUPPORTED_VERSION
+    request.features = []
+    assert refused(cluster, request) is ErrorCode.INVALID_REGISTRATION
     request.features = features()
     assert refused(cluster, request) is ErrorCode.INVALID_REGISTRATION
     request.listeners[0].security_protocol = 3

@@ -112,6 +112,18 @@ def test_a_broken_connection_and_a_refusal_are_a_death() -> None:
     assert table.note_refused(1)
     assert table.is_dead(1)
     assert not table.note_refused(1)
+    assert table.is_dead(1)
+
+
+def test_the_end_of_a_session_is_the_end_of_its_suspicions() -> None:
+    """The next process is not taken for dead because the last one was."""
+    table = table_with(1)
+    table.note_disconnected(1, 1_500)
+    table.probed(1, 1, 1_500)
+    assert table.note_refused(1)
+    table.end_session(1)
+    assert not table.is_dead(1)
+    assert table.to_probe(10**9) == []
 
 
 def test_every_listener_must_refuse() -> None:

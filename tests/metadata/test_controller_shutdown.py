@@ -50,15 +50,29 @@ def test_it_ends_when_all_others_have_replayed_the_last_record() -> None:
     assert cluster.broker(1).fenced
 
 
-def test_fenced_brokers_and_others_that_stop_are_not_waited_for() -> None:
+def test_fenced_brokers_are_not_waited_for() -> None:
     """CTL-81: active are those who are neither."""
     cluster = three_brokers()
     cluster.beat(1, want_shut_down=True)
     cluster.beat(2, want_shut_down=True)
     assert cluster.context.live_broker_ids == (3,)
-    cluster.die(3)
-    assert cluster.beat(1, want_shut_down=True).should_shut_down
-    assert cluster.beat(2, want_shut_down=True).should_shut_down
+    cluster.happen(r.NoOpRecord())
+    cluster.beat(3)
+    assert cluster.beat(2, 0, want_shut_down=True).should_shut_down
+    cluster.register(2, process=2)
+    cluster.beat(3, 0, want_fence=True)
+    assert cluster.beat(1, 0, want_shut_down=True).should_shut_down
+
+
+def test_two_that_stop_do_not_wait_for_each_other() -> None:
+    """CTL-81: neither has replayed the other's shutdown."""
+    cluster = BrokerCluster()
+    cluster.start(1, 2)
+    cluster.topic([1], [2])
+    assert not cluster.beat(1, 0, want_shut_down=True).should_shut_down
+    assert not cluster.beat(2, 0, want_shut_down=True).should_shut_down
+    assert cluster.beat(1, 0, want_shut_down=True).should_shut_down
+    assert cluster.beat(2, 0, want_shut_down=True).should_shut_down
 
 
 def test_who_leads_nothing_stops_at_once() -> None:

@@ -174,11 +174,9 @@ class BrokerControl:
     ) -> Iterator[PartitionChangeRecord]:
         """A new process comes: the one before it is gone, if it was not fenced already.
 
-        With eligible leader replicas it matters how it went. Only a process that stopped in order
-        has left its epoch behind; whatever else happened, the end of its logs may be lost.
+        Only a process that stopped in order has left its epoch behind. Whatever else happened,
+        the end of its logs may be lost, which matters with eligible leader replicas.
         """
-        if not self._context.is_elr_enabled:
-            return self._changes_by_leaving(broker_id)
         if known is not None and known.broker_epoch == previous_epoch:
             return self._changes_by_leaving(broker_id)
         return self._changes_by_loss(broker_id)
@@ -220,7 +218,6 @@ class BrokerControl:
                 table.set_shutdown_offset(broker_id, next_offset + len(records) - 1)
         elif state is BrokerState.SHUTDOWN_NOW:
             # It stops and will not be heard again: its next process needn't wait for that.
-            table.set_shutdown_offset(broker_id, None)
             table.end_session(broker_id)
         answer = BrokerHeartbeatResponse(
             is_caught_up=table.is_caught_up(broker_id),
@@ -369,12 +366,7 @@ class BrokerControl:
             raise ControllerError(
                 ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} isn't registered"
             )
-        changes = (
-            self._changes_by_loss(broker_id)
-            if self._context.is_elr_enabled
-            else self._changes_by_leaving(broker_id)
-        )
-        records: list[MetadataRecord] = [*changes]
+        records: list[MetadataRecord] = [*self._changes_by_loss(broker_id)]
         records.append(UnregisterBrokerRecord(broker_id, broker.broker_epoch))
         table.remove(broker_id)
         _log.info("broker %d is unregistered", broker_id)
@@ -385,7 +377,6 @@ class BrokerControl:
         if broker.fenced:
             return ()
         _log.info("broker %d is fenced: %s", broker_id, reason)
-        self._table.set_shutdown_offset(broker_id, None)
         change = BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, _FENCE)
         return (*self._changes_by_leaving(broker_id), change)
 

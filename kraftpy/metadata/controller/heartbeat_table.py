@@ -156,5 +156,5 @@ class HeartbeatTable:
         """The last record of a broker's controlled shutdown; None if it isn't known of one."""
         return self._brokers[broker_id].shutdown_offset
 
-    def set_shutdown_offset(self, broker_id: int, offset: int | None) -> None:
+    def set_shutdown_offset(self, broker_id: int, offset: int) -> None:
         self._brokers[broker_id].shutdown_offset = offset
