@@ -28,6 +28,9 @@ __all__ = [
     "LEADER_UNCHANGED",
     "METADATA_VERSION",
     "NO_LEADER",
+    "QUOTA_CLIENT_ID",
+    "QUOTA_IP",
+    "QUOTA_USER",
     "RECOVERED",
     "RECOVERING",
     "RECOVERY_UNCHANGED",
@@ -81,6 +84,11 @@ DIRECTORY_LOST: Final = Uuid(bytes(15) + b"\x02")
 
 # The feature that says which records a log may hold. Every log and snapshot begins with its level.
 METADATA_VERSION: Final = "metadata.version"
+
+# What quotas can be for.
+QUOTA_USER: Final = "user"
+QUOTA_CLIENT_ID: Final = "client-id"
+QUOTA_IP: Final = "ip"
 
 
 class ConfigResourceType(IntEnum):
