@@ -60,7 +60,7 @@ class ReassignmentControl:
             for topic in request.topics
         ]
         response = AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=may_resize, responses=answers
+            allow_replication_factor_change=may_resize, error_message=None, responses=answers
         )
         return ControllerResult(tuple(run.records), response, is_atomic=False)
 
@@ -79,7 +79,8 @@ class ReassignmentControl:
                 if (topic := image.topics.get(asked.name)) is not None
             ]
         topics = [topic for topic in listed if topic.partitions]
-        return ControllerResult((), ListPartitionReassignmentsResponse(topics=topics))
+        response = ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+        return ControllerResult((), response)
 
 
 class _Reassignment:
@@ -97,12 +98,14 @@ class _Reassignment:
     def answer(
         self, topic_name: str, asked: ReassignablePartition
     ) -> ReassignablePartitionResponse:
-        answer = ReassignablePartitionResponse(partition_index=asked.partition_index)
+        code, message = ErrorCode.NONE, None
         try:
             self._alter(topic_name, asked)
         except ControllerError as error:
-            answer.error_code, answer.error_message = error.code, error.message
-        return answer
+            code, message = error.code, error.message
+        return ReassignablePartitionResponse(
+            partition_index=asked.partition_index, error_code=code, error_message=message
+        )
 
     def _alter(self, topic_name: str, asked: ReassignablePartition) -> None:
         topic = self._context.image.topics.get(topic_name)
