@@ -17,13 +17,15 @@ from kraftpy.metadata.controller.effects import (
 )
 from kraftpy.metadata.controller.event_queue import EventKind
 from kraftpy.metadata.controller.metrics import ControllerMetrics
-from kraftpy.metadata.controller.operations import ControllerParts, Operation, Turn
+from kraftpy.metadata.controller.operations import Operation, Turn
+from kraftpy.metadata.controller.parts import ControllerParts
 from kraftpy.metadata.controller.periodic import PeriodicTask
 from kraftpy.metadata.controller.result import Caller, ControllerError, ControllerResult
 from kraftpy.metadata.controller.settings import ControllerSettings
 from kraftpy.metadata.delta import MetadataDelta
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraftpy.metadata.publisher import LoaderFault, MetadataLoader
+from kraftpy.metadata.record_format import decode_record
 from kraftpy.observe.metrics import MetricName, MetricRegistry
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
@@ -114,8 +116,7 @@ class Rig:
             bootstrap=bootstrap,
             reevaluate=reevaluate,
             bring_online=bring_online,
-            fence_dead=lambda broker_id, now_ms: ControllerResult((), None),
-            probes=lambda now_ms: [],
+            fence_dead=lambda broker_id: ControllerResult((), None),
             open_transaction=self.loader.open_transaction,
         )
         self.controller = Controller(self.context, self.parts, self.metrics)
@@ -181,6 +182,9 @@ class Rig:
     def append(self, epoch: int, *records: r.MetadataRecord) -> None:
         data = build_batch(records, base_offset=self.end_offset, epoch=epoch, timestamp_ms=WALL_MS)
         self._append(data, len(records))
+
+    def append_values(self, epoch: int, values: tuple[bytes, ...]) -> None:
+        self.append(epoch, *(decode_record(value) for value in values))
 
     def _append(self, data: Buffer, count: int) -> None:
         self.end_offset += count

@@ -53,7 +53,8 @@ from kraftpy.metadata.controller.event_queue import (
 )
 from kraftpy.metadata.controller.heartbeat_table import HeartbeatTable
 from kraftpy.metadata.controller.metrics import ControllerMetrics
-from kraftpy.metadata.controller.operations import ControllerParts, Operation, Turn
+from kraftpy.metadata.controller.operations import Operation, Turn
+from kraftpy.metadata.controller.parts import ControllerParts
 from kraftpy.metadata.controller.periodic import MORE_DELAY_MS, PeriodicTasks
 from kraftpy.metadata.controller.result import (
     MAX_RECORDS_PER_REQUEST,
@@ -224,10 +225,9 @@ class Controller:
         if operation.max_queue_ms is not None:
             latest_ms = now_ms + operation.max_queue_ms
             deadline_ms = latest_ms if deadline_ms is None else min(deadline_ms, latest_ms)
-        if operation.on_late is not None:
-            refuse = partial(self._refuse_late, request_id, operation, request)
         run = partial(self._serve, request_id, operation, request, caller)
-        event = Event(operation.name, operation.kind(request), run, refuse)
+        run_late = partial(self._note_late, operation, request)
+        event = Event(operation.name, operation.kind(request), run, refuse, run_late)
         self._queue.append(event, now_ms, deadline_ms)
         self.on_work()
 
@@ -304,6 +304,7 @@ class Controller:
         try:
             if queued.is_late(now_ms):
                 self._metrics.count_timed_out()
+                event.run_late(now_ms)
                 queued.preempt(ControllerError(ErrorCode.REQUEST_TIMED_OUT))
             else:
                 queued.process(now_ms)
@@ -378,13 +379,10 @@ class Controller:
     def _refuse(self, request_id: int, error: ControllerError) -> None:
         self._effects.append(Refuse(request_id, error.code, error.message))
 
-    def _refuse_late(
-        self, request_id: int, operation: Operation, request: Any, error: ControllerError
-    ) -> None:
-        if error.code is ErrorCode.REQUEST_TIMED_OUT and operation.on_late is not None:
+    def _note_late(self, operation: Operation, request: Any, now_ms: int) -> None:
+        if operation.on_late is not None:
             self._metrics.count_late_heartbeat()
-            operation.on_late(request, Turn(self._now_ms, self._end_offset))
-        self._refuse(request_id, error)
+            operation.on_late(request, Turn(now_ms, self._end_offset))
 
     # The life of a leadership.
 
@@ -466,8 +464,11 @@ class Controller:
         heartbeats = self._context.heartbeats
         if heartbeats is None:
             return
-        for broker_id, endpoint in self._parts.probes(now_ms):
-            self._effects.append(ProbeBroker(broker_id, endpoint.host, endpoint.port))
+        for broker_id in heartbeats.to_probe(now_ms):
+            endpoints = self._context.image.brokers[broker_id].end_points
+            heartbeats.probed(broker_id, len(endpoints), now_ms)
+            for endpoint in endpoints:
+                self._effects.append(ProbeBroker(broker_id, endpoint.host, endpoint.port))
         next_ms = heartbeats.next_deadline_ms()
         if next_ms is None or next_ms <= now_ms:
             # Nobody is there to look for; or a session has ended, which is another task's matter.
@@ -476,7 +477,7 @@ class Controller:
 
     def _fence_dead(self, broker_id: int, now_ms: int) -> None:
         if self.is_active:
-            self._append(self._parts.fence_dead(broker_id, now_ms), now_ms)
+            self._append(self._parts.fence_dead(broker_id), now_ms)
 
     def _refresh_metrics(self) -> None:
         self._metrics.refresh(self._context, self._queue.size, self._now_ms, self._wall_ms)

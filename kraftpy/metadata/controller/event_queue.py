@@ -113,6 +113,10 @@ def _drop(error: ControllerError) -> None:
     """Nobody waits for this event."""
 
 
+def _ignore(now_ms: int) -> None:
+    """Nothing is done with this event when it is late."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something to be done, and what to tell the asker if it won't be.
@@ -124,6 +128,8 @@ class Event:
     kind: EventKind | None
     run: Callable[[int], None]
     refuse: Callable[[ControllerError], None] = _drop
+    # What is still done if its turn comes behind its deadline, before it is refused.
+    run_late: Callable[[int], None] = _ignore
 
     @property
     def state(self) -> ControllerState:

@@ -14,11 +14,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from kraftpy.metadata.controller.brokers import BrokerControl
+from kraftpy.metadata.controller.elections import ElectionControl
 from kraftpy.metadata.controller.event_queue import Event, EventKind, EventQueue
 from kraftpy.metadata.controller.result import ControllerResult
+from kraftpy.metadata.controller.settings import ControllerSettings
+from kraftpy.metadata.records import NoOpRecord
 from kraftpy.world import InternalInvariant
 
-__all__ = ["FIRST_BALANCE_DELAY_MS", "MORE_DELAY_MS", "RETRY_MS", "PeriodicTask", "PeriodicTasks"]
+__all__ = [
+    "FIRST_BALANCE_DELAY_MS",
+    "MORE_DELAY_MS",
+    "RETRY_MS",
+    "PeriodicTask",
+    "PeriodicTasks",
+    "periodic_tasks",
+]
 
 log = logging.getLogger(__name__)
 
@@ -79,3 +90,45 @@ class PeriodicTasks:
             self._on_fault()
             delay_ms = RETRY_MS
         self._schedule(task, now_ms + delay_ms)
+
+
+def periodic_tasks(
+    settings: ControllerSettings, brokers: BrokerControl, elections: ElectionControl
+) -> tuple[PeriodicTask, ...]:
+    """Those that the settings ask for."""
+    session_part_ms = max(1, settings.broker_session_timeout_ms // 8)
+    tasks = [
+        PeriodicTask(
+            "fenceStaleBrokers",
+            EventKind.BROKER_CHANGE,
+            brokers.fence_stale,
+            session_part_ms,
+            session_part_ms,
+        ),
+        PeriodicTask(
+            "electUncleanLeaders",
+            EventKind.UNCLEAN_LEADER_ELECTION_ENABLE,
+            lambda now_ms: elections.elect_unclean(),
+            settings.unclean_leader_election_interval_ms,
+            settings.unclean_leader_election_interval_ms,
+        ),
+    ]
+    if settings.metadata_max_idle_interval_ms > 0:
+        idle_ms = settings.metadata_max_idle_interval_ms
+        tasks.append(PeriodicTask("writeNoOpRecord", None, _no_op, idle_ms, idle_ms))
+    if settings.auto_leader_rebalance_enable:
+        tasks.append(
+            PeriodicTask(
+                "electPreferredLeaders",
+                EventKind.AUTO_PREFERRED_REPLICA_LEADER_ELECTION,
+                lambda now_ms: elections.balance_leaders(),
+                settings.leader_imbalance_check_interval_ms,
+                FIRST_BALANCE_DELAY_MS,
+            )
+        )
+    return tuple(tasks)
+
+
+def _no_op(now_ms: int) -> ControllerResult[bool]:
+    """A sign of life in the log: who reads it knows that nothing newer has been missed."""
+    return ControllerResult((NoOpRecord(),), False)
