@@ -12,7 +12,7 @@ from random import Random
 from typing import TypeVar
 
 from kraftpy.config import DynamicConfig, NodeConfig, from_mapping
-from kraftpy.metadata.controller.configs import ConfigControl, UncleanElection
+from kraftpy.metadata.controller.configs import ConfigControl
 from kraftpy.metadata.controller.result import Caller, ControllerResult
 from kraftpy.metadata.controller.settings import ControllerSettings
 from kraftpy.metadata.controller.state import MetadataTimeline
@@ -76,7 +76,6 @@ class SmallCluster:
         metadata_version: int = 30,
         elr: bool = True,
         static: dict[str, str] | None = None,
-        elect_unclean: UncleanElection = lambda is_enabled: (),
         seed: int = 1,
     ) -> None:
         self.settings = ControllerSettings(
@@ -93,7 +92,7 @@ class SmallCluster:
         self.apply([FeatureLevelRecord(name, level) for name, level in levels.items()])
         self.apply(list(brokers) or [registration(number) for number in (1, 2, 3)])
         self.node = DynamicConfig(NodeConfig(from_mapping(STATIC | (static or {}), "test")))
-        self.configs = ConfigControl(self, self.node, elect_unclean)
+        self.configs = ConfigControl(self, self.node)
         self.topics = TopicControl(self, self.names, self.configs, Random(seed))
 
     @property

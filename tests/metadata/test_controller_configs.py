@@ -1,19 +1,17 @@
-"""Changes of settings: operations, refusals in their order, and what two keys bring with them."""
+"""Changes of settings: operations, refusals in their order, and what one key brings with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 from small_cluster import CALLER, SmallCluster
 
-from kraftpy.metadata.controller.result import MAX_RECORDS_PER_REQUEST
 from kraftpy.metadata.records import (
     ClearElrRecord,
     ConfigRecord,
     ConfigResourceType,
     MetadataRecord,
-    NoOpRecord,
     TopicRecord,
 )
 from kraftpy.protocol.codec import encode_bytes
@@ -30,7 +28,6 @@ TOPIC, BROKER, LOGGER = (
 METRICS, GROUP = ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP
 SET, DELETE, APPEND, SUBTRACT = range(4)
 MIN_ISR = "min.insync.replicas"
-UNCLEAN = "unclean.leader.election.enable"
 THROTTLED = "leader.replication.throttled.replicas"
 
 Change = tuple[str, int, str | None]
@@ -298,58 +295,3 @@ def test_without_elr_minimums_are_settings_like_others() -> None:
     )
     assert [type(record) for record in records] == [ConfigRecord, ConfigRecord]
     assert incremental(cluster, (BROKER, "", [(MIN_ISR, DELETE, None)]))[0] == [ErrorCode.NONE]
-
-
-# Unclean elections.
-
-
-class Elections:
-    """Stands for the elections: notes for which topics they are allowed."""
-
-    def __init__(self, records: int = 1) -> None:
-        self.allowed: list[list[str]] = []
-        self._records = records
-
-    def elect(self, is_enabled: Callable[[str], bool]) -> Iterator[MetadataRecord]:
-        self.allowed.append([name for name in ("t", "u") if is_enabled(name)])
-        return (NoOpRecord() for _ in range(self._records))
-
-
-@pytest.mark.parametrize(
-    ("static", "stored", "resource", "changes", "allowed"),
-    [
-        ({}, [], (TOPIC, "t"), [(UNCLEAN, SET, "true")], ["t"]),
-        ({}, [], (TOPIC, "t"), [(UNCLEAN, SET, "false")], []),
-        ({}, [], (BROKER, ""), [(UNCLEAN, SET, "TRUE")], ["t", "u"]),
-        ({}, [(TOPIC, "t", "false")], (BROKER, ""), [(UNCLEAN, SET, "true")], ["u"]),
-        ({}, [(BROKER, "100", "false")], (BROKER, ""), [(UNCLEAN, SET, "true")], []),
-        ({}, [], (BROKER, "100"), [(UNCLEAN, SET, "true")], ["t", "u"]),
-        ({UNCLEAN: "true"}, [(TOPIC, "t", "false")], (TOPIC, "t"), [(UNCLEAN, DELETE, None)],
-         ["t", "u"]),
-    ],
-)  # fmt: skip
-def test_allowing_unclean_elections_elects_at_once(
-    static: dict[str, str],
-    stored: list[tuple[ConfigResourceType, str, str]],
-    resource: tuple[int, str],
-    changes: list[Change],
-    allowed: list[str],
-) -> None:
-    """CTL-128: for topics whose effective setting, after the change, allows it."""
-    elections = Elections()
-    cluster = with_topics(static=static, elect_unclean=elections.elect)
-    cluster.apply([ConfigRecord(kind, name, UNCLEAN, value) for kind, name, value in stored])
-    incremental(cluster, (*resource, changes), validate_only=True)
-    assert elections.allowed == []
-    _, records = incremental(cluster, (*resource, changes))
-    assert elections.allowed == [allowed]
-    assert isinstance(records[-1], NoOpRecord)
-
-
-def test_other_settings_elect_nobody_and_elections_leave_room_for_the_batch() -> None:
-    elections = Elections(records=MAX_RECORDS_PER_REQUEST + 5)
-    cluster = with_topics(elect_unclean=elections.elect)
-    incremental(cluster, (TOPIC, "t", [("retention.ms", SET, "5")]))
-    assert elections.allowed == []
-    _, records = incremental(cluster, (TOPIC, "t", [(UNCLEAN, SET, "true")]))
-    assert len(records) == MAX_RECORDS_PER_REQUEST

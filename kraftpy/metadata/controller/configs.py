@@ -4,17 +4,15 @@ Each resource of a request is accepted or refused as a whole, independently of t
 gets a record for every key that was named, also if its value stays: that is how people make a
 broker read its key store again. For everything else, what changes nothing writes nothing.
 
-Two keys mean more than their value. With eligible leader replicas, who is eligible follows from
+One key means more than its value. With eligible leader replicas, who is eligible follows from
 min.insync.replicas: a change forgets all of them, and all brokers must have one value, the
-cluster's. And unclean.leader.election.enable is turned on because somebody wants their partitions
-back, so that leaders are elected in the same batch.
+cluster's. (What unclean.leader.election.enable brings about is in elections.py.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
-from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 from kraftpy.config import DynamicConfig, TopicConfig, describe_topic
@@ -23,17 +21,10 @@ from kraftpy.metadata.controller.config_checks import (
     missing_resource,
     wrong_settings,
 )
-from kraftpy.metadata.controller.result import (
-    MAX_RECORDS_PER_REQUEST,
-    Caller,
-    ControllerResult,
-    Refusal,
-)
-from kraftpy.metadata.controller.settings import ControllerSettings
+from kraftpy.metadata.controller.result import Caller, ControllerResult, Refusal
 from kraftpy.metadata.controller.view import MetadataView
-from kraftpy.metadata.delta import MetadataDelta
 from kraftpy.metadata.features import ELIGIBLE_LEADER_REPLICAS
-from kraftpy.metadata.image import ConfigResource, MetadataImage
+from kraftpy.metadata.image import ConfigResource
 from kraftpy.metadata.records import (
     ClearElrRecord,
     ConfigRecord,
@@ -45,13 +36,9 @@ from kraftpy.protocol.schema import k33_alter_configs as k33
 from kraftpy.protocol.schema import k44_incremental_alter_configs as k44
 from kraftpy.protocol.schema.k19_create_topics import CreatableTopicConfigs
 
-__all__ = ["ConfigControl", "UncleanElection", "effective_topic_value"]
+__all__ = ["MIN_ISR", "ConfigControl"]
 
 MIN_ISR: Final = "min.insync.replicas"
-UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
-
-UncleanElection: TypeAlias = Callable[[Callable[[str], bool]], Iterable[MetadataRecord]]
-"""Given which topics allow it, by name, elects leaders for their leaderless partitions."""
 
 
 class _Operation(IntEnum):
@@ -73,16 +60,10 @@ _Alteration: TypeAlias = Mapping[str, str | None] | Refusal
 
 
 class ConfigControl:
-    def __init__(
-        self,
-        context: MetadataView,
-        node: DynamicConfig,
-        elect_unclean: UncleanElection = lambda is_enabled: (),
-    ) -> None:
+    def __init__(self, context: MetadataView, node: DynamicConfig) -> None:
         """`node` is this controller's own configuration, which gives topics their defaults."""
         self._context = context
         self._node = node
-        self._elect_unclean = elect_unclean
 
     def incremental_alter_configs(
         self, request: k44.IncrementalAlterConfigsRequest, _caller: Caller
@@ -216,10 +197,7 @@ class ConfigControl:
             if refusal is None:
                 resource = ConfigResource(ConfigResourceType(named.resource_type), named.name)
                 records += self._records(resource, changes)
-        if is_dry:
-            return refusals, ()
-        records += self._unclean_elections(records)
-        return refusals, tuple(records)
+        return refusals, () if is_dry else tuple(records)
 
     def _refuse(self, named: _Named, changes: Mapping[str, str | None]) -> Refusal | None:
         kind = _kind(named.resource_type)
@@ -266,29 +244,6 @@ class ConfigControl:
             records.append(ClearElrRecord("" if is_broker else resource.name))
         return records
 
-    def _unclean_elections(self, records: list[MetadataRecord]) -> Iterable[MetadataRecord]:
-        """Leaders for partitions that these records allow to be led by whoever is there.
-
-        As many as the batch has room for; the periodic task elects the others.
-        """
-        if not any(
-            type(each) is ConfigRecord and each.name == UNCLEAN_ELECTION for each in records
-        ):
-            return ()
-        delta = MetadataDelta(self._context.image)
-        for record in records:
-            delta.replay(record)
-        after = delta.apply(self._context.image.provenance)
-
-        def is_enabled(topic_name: str) -> bool:
-            value = effective_topic_value(
-                after, self._context.settings, topic_name, UNCLEAN_ELECTION
-            )
-            return value is not None and value.strip().lower() == "true"
-
-        room = max(MAX_RECORDS_PER_REQUEST - len(records), 0)
-        return islice(self._elect_unclean(is_enabled), room)
-
 
 _DUPLICATE_RESOURCE: Final = Refusal(
     ErrorCode.INVALID_REQUEST, "the request names the resource twice"
@@ -309,21 +264,3 @@ def _items(resource_type: int, key: str, value: str | None) -> list[str] | None:
     if default is None or value is None:
         return default
     return [item for item in value.split(",") if item]
-
-
-def effective_topic_value(
-    image: MetadataImage, settings: ControllerSettings, topic_name: str, key: str
-) -> str | None:
-    """A topic's setting: its own, this node's, the cluster's, the file's; None if none is set.
-
-    For keys that topics and brokers call by the same name.
-    """
-    for resource_type, name in (
-        (ConfigResourceType.TOPIC, topic_name),
-        (ConfigResourceType.BROKER, str(settings.node_id)),
-        (ConfigResourceType.BROKER, ""),
-    ):
-        value = image.config(resource_type, name).get(key)
-        if value is not None:
-            return value
-    return settings.static_configs.get(key)
