@@ -5,8 +5,8 @@ Every fact is given to the core at once, by whoever learns it: a handler with a 
 an answer, the state machine with a proposal, the disk, the timer. All of them live in one loop, so
 no two steps meet. The effects of all steps form one queue, which is worked off before the loop goes
 on; a step that happens while an effect is carried out (an answer makes somebody ask again) adds its
-own at the end. Thus effects are carried out in the order of the steps, and nobody waits in a queue
-of inputs.
+own at the end and leaves them to whoever is at work. Thus effects are carried out in the order of
+the steps, on a flat stack, and nobody waits in a queue of inputs.
 
 Durability. Appends go into the storage's page cache at once. One task syncs, again and again while
 there is work; whatever is performed during a sync is the next one's, so under load many promises

@@ -40,6 +40,7 @@ class HandLog:
     frozen: dict[SnapshotId, str] = field(default_factory=dict)
     # Called between two batches of a snapshot.
     meanwhile: list[object] = field(default_factory=list)
+    reads: list[int] = field(default_factory=list)
 
     def append(self, count: int) -> int:
         self.end_offset += count
@@ -55,6 +56,7 @@ class HandLog:
 
     def batches(self, start_offset: int, end_offset: int) -> Iterator[RecordBatch]:
         assert self.start_offset <= start_offset < end_offset <= self.end_offset
+        self.reads.append(start_offset)
         # A few at a time, as a read has its limit.
         for offset in range(start_offset, min(end_offset, start_offset + 3)):
             yield batch(offset, str(offset))
@@ -149,6 +151,7 @@ async def test_the_newest_snapshot_is_loaded_at_the_start() -> None:
     rig.feed.committed(9)
     assert log.latest_snapshot == snapshot_id
     assert await rig.settle() == ["leader of 2 is 3", "9: 8"]
+    assert log.reads == [6]
 
 
 async def test_a_feed_that_is_behind_waits_for_the_snapshot_and_jumps() -> None:

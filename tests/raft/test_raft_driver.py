@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import pytest
 import trio
-from driver_rig import setting
+from driver_rig import config_at, setting
 from driver_simulation import SEED, Quorum, machine, simulate
 from raft_cluster import CLUSTER_ID, key_of
+from storage_rig import data_batch
 
 from kraftpy.log.errors import StorageError
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema import k52_vote as vote
+from kraftpy.raft import effects as fx
+from kraftpy.raft.driver import RaftDriver
 from kraftpy.raft.effects import ProposalRefused
-from kraftpy.raft.inputs import RaftResponse
+from kraftpy.raft.inputs import Input, RaftResponse, Resign
 from kraftpy.raft.rpc import METADATA_TOPIC
+from kraftpy.raft.storage import metadata_log_config
+from kraftpy.raft.storage_opening import open_storage
+from kraftpy.raft.voters import VoterSet
+from kraftpy.sim.runner import run_simulation
+from kraftpy.sim.simulation import Simulation
 from kraftpy.world import InternalInvariant
 from kraftpy.world.memory_disk_faults import DiskStall, SlowDisk, SyncError
 from kraftpy.world.memory_network import LinkProfile
@@ -23,7 +31,9 @@ async def life(quorum: Quorum) -> list[str]:
     """Elect, commit, lose the leader, commit, and take it back."""
     quorum.start()
     leader = await quorum.leader()
-    leader.propose(setting("a", "1"), setting("b", "2"))
+    end_offset = leader.driver.log_end_offset
+    assert leader.propose(setting("a", "1"), setting("b", "2")) == end_offset
+    assert leader.driver.log_end_offset == end_offset + 2
     await quorum.committed("b", "2")
     first_id = leader.driver.node_id
     quorum.kill(first_id)
@@ -192,6 +202,60 @@ def test_many_proposals_share_a_sync() -> None:
     syncs, offsets = simulate(many_proposals, count=1).value
     assert offsets == list(range(offsets[0], offsets[0] + 200))
     assert 15 <= syncs <= 25
+
+
+STEPS = 5_000
+
+
+class Insatiable:
+    """A core that tells the state machine something in each step, and then wants an append."""
+
+    def step(self, event: Input, now_ms: int) -> list[fx.Effect]:
+        assert isinstance(event, Resign)
+        append = fx.AppendLog((data_batch(event.epoch, 1, b"x"),), event.epoch + 1)
+        return [fx.LeadershipLost(event.epoch), append]
+
+    def next_deadline_ms(self) -> None:
+        return None
+
+
+class Impatient:
+    """A state machine that starts the next step while it is told of the one before."""
+
+    def __init__(self, driver: RaftDriver) -> None:
+        self._driver = driver
+
+    def committed(self, end_offset: int) -> None: ...
+
+    def snapshot_installed(self) -> None: ...
+
+    def leader_changed(self, epoch: int, leader_id: int) -> None: ...
+
+    def leadership_lost(self, epoch: int) -> None:
+        if epoch + 1 < STEPS:
+            self._driver.resign(epoch + 1)
+
+
+async def step_within_a_step(simulation: Simulation) -> int:
+    world = simulation.world("node-1")
+    storage, recovered = await open_storage(
+        "/data",
+        metadata_log_config(),
+        VoterSet(),
+        disk=world.disk,
+        clock=world.clock,
+        jitter=world.rng.stream("jitter"),
+    )
+    driver = RaftDriver(world, config_at(1, {1: ("node-1", 9093)}), storage, recovered)
+    driver.listen(Impatient(driver))
+    driver._core = Insatiable()  # type: ignore[assignment]
+    driver.resign(0)
+    return storage.log_end_offset
+
+
+def test_effects_are_carried_out_in_the_order_of_the_steps() -> None:
+    """Rule 1 of the driver, for steps within steps; however many, they need no deeper stack."""
+    assert run_simulation(step_within_a_step, seed=SEED).value == STEPS
 
 
 # The end.

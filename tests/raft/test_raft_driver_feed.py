@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from driver_rig import Member, setting
 from driver_simulation import Quorum, machine, simulate
 
+from kraftpy.log.errors import StorageError
+from kraftpy.raft.committed_log import SnapshotGoneError
 from kraftpy.raft.log_state import SnapshotId
+from kraftpy.raft.snapshot_files import snapshot_name
 from kraftpy.raft.snapshots import SnapshotRefusal
 
 
@@ -136,3 +140,54 @@ def test_a_new_leader_has_seen_everything_committed_before_it_hears_that_it_lead
     epochs = [int(each[2]) for each in news]
     assert epochs == sorted(epochs)
     assert max(epochs.count(each) for each in epochs) <= 2
+
+
+LOG_FILE = "/data/__cluster_metadata-0/00000000000000000000.log"
+
+
+async def read_log(quorum: Quorum) -> None:
+    quorum.start()
+    leader = await quorum.leader()
+    for number in range(5):
+        leader.propose(setting("a", str(number)))
+    await quorum.committed("a", "4")
+    log = leader.driver.log
+    assert [each.base_offset for each in log.batches(1, 4)] == [1, 2, 3]
+    file = quorum.disk(1).open(LOG_FILE)
+    assert quorum.disk(1).rot(LOG_FILE, file.size() - 1, 1)
+    assert [each.base_offset for each in log.batches(1, 5)] == [1, 2, 3, 4]
+    with pytest.raises(StorageError):
+        list(log.batches(1, 6))
+
+
+def test_nothing_is_read_that_is_not_committed_or_not_what_was_written() -> None:
+    simulate(read_log, count=1)
+
+
+async def read_snapshot(quorum: Quorum) -> None:
+    quorum.start()
+    leader = await quorum.leader()
+    await fill_and_snapshot(quorum, leader, 0, 3)
+    log = leader.driver.log
+    old = log.latest_snapshot
+    assert old is not None
+    assert len(list(log.snapshot_batches(old))) == 1
+    await fill_and_snapshot(quorum, leader, 3, 3)
+    await trio.sleep(1)
+    with pytest.raises(SnapshotGoneError):
+        list(log.snapshot_batches(old))
+    new = log.latest_snapshot
+    assert new is not None
+    path = f"/data/__cluster_metadata-0/{snapshot_name(new)}"
+    size = quorum.disk(1).open(path).size()
+    assert quorum.disk(1).rot(path, size // 2, 1)
+    with pytest.raises(StorageError):
+        list(log.snapshot_batches(new))
+    quorum.disk(1).open(path, write=True).truncate(size - 5)
+    with pytest.raises(StorageError):
+        list(log.snapshot_batches(new))
+
+
+def test_a_snapshot_is_read_whole_and_sound_or_not_at_all() -> None:
+    """KRF-65: and one that is gone says so, since a newer one has come."""
+    simulate(read_snapshot, count=1)
