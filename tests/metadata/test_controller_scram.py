@@ -22,13 +22,13 @@ SHA_256, SHA_512 = 1, 2
 
 
 def upsertion(
-    name: str, mechanism: int = SHA_256, iterations: int = 4096
+    name: str, mechanism: int = SHA_256, iterations: int = 4096, salt: bytes = b"salt"
 ) -> k51.ScramCredentialUpsertion:
     return k51.ScramCredentialUpsertion(
         name=name,
         mechanism=mechanism,
         iterations=iterations,
-        salt=b"salt",
+        salt=salt,
         salted_password=b"salted",
     )
 
@@ -92,6 +92,8 @@ def test_the_password_is_nowhere_in_the_record() -> None:
         (upsertion("ann", SHA_256, 4095), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion("ann", SHA_512, 4095), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion("ann", SHA_512, 16385), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (upsertion("ann", salt=bytes(4097)), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (upsertion("ann", salt=bytes(4096)), ErrorCode.NONE),
         (upsertion("ann", SHA_256, 4096), ErrorCode.NONE),
         (upsertion("ann", SHA_512, 16384), ErrorCode.NONE),
     ],

@@ -59,6 +59,7 @@ def create(
 ) -> dict[str, k19.CreatableTopicResult]:
     request = k19.CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
     answer = cluster.carry_out(cluster.topics.create_topics(request, CALLER))
+    assert encode_bytes(answer, 7)
     return {result.name: result for result in answer.topics}
 
 
@@ -95,6 +96,8 @@ CREATE_ERRORS = [
         topic("new", 0, 0, configs={"leader.replication.throttled.replicas": "1:1," * 9000}),
         ErrorCode.INVALID_CONFIG,
     ),
+    (topic("new", 0, 0, configs={"retention.ms": "9" * 32_767}), ErrorCode.INVALID_CONFIG),
+    (topic("n" * 32_767, 0, 0), ErrorCode.INVALID_TOPIC_EXCEPTION),
     (topic("new", 1, -1, assignments={0: [99]}), ErrorCode.INVALID_REQUEST),
     (topic("new", -1, 1, assignments={0: [99]}), ErrorCode.INVALID_REQUEST),
     (topic("new", assignments=[(0, [1]), (0, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),

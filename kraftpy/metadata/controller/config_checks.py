@@ -27,8 +27,8 @@ from kraftpy.protocol.errors import ErrorCode
 
 __all__ = ["definition_of", "list_default", "missing_resource", "wrong_settings"]
 
-# What a text on the wire of Kafka's configuration APIs may have.
-MAX_VALUE_LENGTH: Final = 32_767
+# A value can be sent back only if it is no longer than a text on the wire.
+MAX_VALUE_BYTES: Final = 32_767
 
 _CLIENT_METRICS_INTERVAL_MS: Final = range(100, 3_600_001)
 _CLIENT_PATTERNS: Final = (
@@ -72,8 +72,8 @@ def wrong_settings(
 ) -> Refusal | None:
     """Why a resource with the settings `before` can't be changed like this; None if it can."""
     for key, value in changes.items():
-        if value is not None and len(value) > MAX_VALUE_LENGTH:
-            message = f"the value of {key} is longer than {MAX_VALUE_LENGTH} characters"
+        if value is not None and len(value.encode()) > MAX_VALUE_BYTES:
+            message = f"the value of {key} is longer than {MAX_VALUE_BYTES} bytes"
             return Refusal(ErrorCode.INVALID_CONFIG, message)
     refusal = _wrong_resource_name(resource)
     if refusal is not None:

@@ -7,7 +7,7 @@ cut into several batches, each of which makes sense alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 from kraftpy.metadata.records import MetadataRecord
 from kraftpy.protocol.errors import ErrorCode
@@ -16,6 +16,9 @@ __all__ = ["MAX_RECORDS_PER_REQUEST", "Caller", "ControllerError", "ControllerRe
 
 # What one request of a user may write; more is refused with POLICY_VIOLATION.
 MAX_RECORDS_PER_REQUEST: Final = 10_000
+
+# Far below what a text on the wire may have, and enough for people to read.
+MAX_MESSAGE_LENGTH: Final = 1000
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -35,14 +38,22 @@ class ControllerError(Exception):
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code.name if message is None else f"{code.name}: {message}")
         self.code = code
-        self.message = code.message if message is None else message
+        self.message = code.message if message is None else _shortened(message)
 
 
-class Refusal(NamedTuple):
+class Refusal:
     """Why one item of a request is refused while the others go on."""
 
-    code: ErrorCode
-    message: str
+    __slots__ = ("code", "message")
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        self.code = code
+        self.message = _shortened(message)
+
+
+def _shortened(message: str) -> str:
+    """Messages repeat what was asked for, which may be longer than an answer can say."""
+    return message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[:MAX_MESSAGE_LENGTH]}..."
 
 
 @dataclass(frozen=True, slots=True)

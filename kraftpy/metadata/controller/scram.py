@@ -37,6 +37,8 @@ ScramChange = TypeVar("ScramChange", ScramCredentialDeletion, ScramCredentialUps
 
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16384
+# Far above any honest salt, far below what a record may have.
+MAX_SALT_BYTES: Final = 4096
 
 _HASHES: Final[Mapping[int, str]] = {
     ScramMechanism.SHA_256: "sha256",
@@ -106,6 +108,9 @@ class ScramControl:
 def _upsert(upsertion: ScramCredentialUpsertion) -> MetadataRecord | Refusal:
     if not MIN_ITERATIONS <= upsertion.iterations <= MAX_ITERATIONS:
         message = f"the iterations must be from {MIN_ITERATIONS} to {MAX_ITERATIONS}"
+        return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+    if len(upsertion.salt) > MAX_SALT_BYTES:
+        message = f"the salt is longer than {MAX_SALT_BYTES} bytes"
         return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
     return scram_credential(
         upsertion.name,
