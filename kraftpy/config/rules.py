@@ -26,7 +26,7 @@ _DEDUPE_BUFFER_MIN_BYTES: Final = 1 << 20
 
 def check_rules(config: NodeConfig, refuse: Refuse, warn: Warn) -> None:
     _check_identity(config, refuse, warn)
-    _check_quorum(config, refuse)
+    _check_quorum(config, refuse, warn)
     _check_listeners(config, refuse, warn)
     _check_connections(config, refuse, warn)
     _check_log(config, refuse)
@@ -45,7 +45,7 @@ def _check_identity(config: NodeConfig, refuse: Refuse, warn: Warn) -> None:
         )
 
 
-def _check_quorum(config: NodeConfig, refuse: Refuse) -> None:
+def _check_quorum(config: NodeConfig, refuse: Refuse, warn: Warn) -> None:
     topology = config.topology
     voter_ids = [voter.node_id for voter in topology.voters]
     if not voter_ids and not config.get_list("controller.quorum.bootstrap.servers"):
@@ -54,6 +54,8 @@ def _check_quorum(config: NodeConfig, refuse: Refuse) -> None:
             "must name the quorum as id@host:port, "
             "or controller.quorum.bootstrap.servers must say where to ask for it",
         )
+    if len(dict.fromkeys(voter_ids)) != len(voter_ids):
+        warn("controller.quorum.voters names a voter twice; the last one counts")
     if config.is_controller:
         if voter_ids and config.node_id not in voter_ids:
             refuse(

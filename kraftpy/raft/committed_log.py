@@ -15,7 +15,7 @@ from kraftpy.log.errors import StorageError
 from kraftpy.raft.core import RaftCore
 from kraftpy.raft.log_state import SnapshotId
 from kraftpy.raft.snapshot_content import SnapshotHead, data_batches
-from kraftpy.raft.storage import RaftStorage
+from kraftpy.raft.storage import RaftStorage, StoredSnapshot
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.errors import RecordDataError
 from kraftpy.records.walker import AnyBatch, walk_batches
@@ -64,6 +64,19 @@ class CommittedLog:
             yield batch
         if offset == start_offset:
             raise StorageError(f"the metadata log can't be read at {offset}")
+
+    def stored_snapshots(self) -> tuple[StoredSnapshot, ...]:
+        """All frozen snapshots that the core knows, in order, that of `storage format` too."""
+        stored = self._storage.snapshot_ids
+        return tuple(
+            self._storage.stored_snapshot(snapshot_id)
+            for snapshot_id in self._core.quorum.log.snapshots
+            if snapshot_id in stored
+        )
+
+    def log_bytes_from(self, offset: int) -> int:
+        """What the log takes on the disk if it begins at `offset`."""
+        return self._storage.log_bytes_from(offset)
 
     def snapshot_head(self, snapshot_id: SnapshotId) -> SnapshotHead:
         return self._storage.read_head(snapshot_id)

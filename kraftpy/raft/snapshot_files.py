@@ -20,6 +20,7 @@ from kraftpy.raft.log_state import SnapshotId
 from kraftpy.raft.quorum import MAX_BATCH_BYTES
 from kraftpy.raft.snapshot_content import SnapshotHead, read_snapshot_head
 from kraftpy.records.errors import RecordDataError
+from kraftpy.records.walker import batch_at
 from kraftpy.world import Buffer, Disk, File, assert_always
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 _SUFFIX = ".checkpoint"
+# Voters take some hundred bytes each.
+_USUAL_HEAD_BYTES = 16 * 1024
 _NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _LEFT_OVER = re.compile(r"[0-9]{20}-[0-9]{10}.*\.checkpoint\.(part|deleted)")
 
@@ -159,7 +162,10 @@ class SnapshotFiles:
     def read_head(self, snapshot_id: SnapshotId) -> SnapshotHead:
         """What its first batch says; CorruptSnapshotFileError names the file."""
         try:
-            return read_snapshot_head(self.read(snapshot_id, 0, MAX_BATCH_BYTES))
+            head = self.read(snapshot_id, 0, _USUAL_HEAD_BYTES)
+            if batch_at(head) is None:
+                head = self.read(snapshot_id, 0, MAX_BATCH_BYTES)
+            return read_snapshot_head(head)
         except RecordDataError as error:
             raise CorruptSnapshotFileError(f"{self._path(snapshot_id)}: {error}") from error
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, TypeAlias, assert_never
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from kraftpy.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
@@ -57,7 +57,13 @@ from kraftpy.raft.snapshot_files import SnapshotFiles, SnapshotWriter
 from kraftpy.records.walker import walk_batches
 from kraftpy.world import Buffer, Disk, InternalInvariant, assert_always
 
-__all__ = ["TOPIC_PARTITION", "LeftFiles", "RaftStorage", "metadata_log_config"]
+__all__ = [
+    "TOPIC_PARTITION",
+    "LeftFiles",
+    "RaftStorage",
+    "StoredSnapshot",
+    "metadata_log_config",
+]
 
 TOPIC_PARTITION: Final[TopicPartition] = (METADATA_TOPIC, METADATA_PARTITION)
 _OFFSET_BYTES = 8
@@ -79,6 +85,14 @@ def metadata_log_config(
 ) -> LogConfig:
     """`metadata.log.segment.*`. Only the log start removes segments, neither age nor size."""
     return LogConfig(is_deleted=False, segment_bytes=segment_bytes, segment_ms=segment_ms)
+
+
+class StoredSnapshot(NamedTuple):
+    """A frozen snapshot: its size, and the time of the last record that it covers."""
+
+    snapshot_id: SnapshotId
+    size_bytes: int
+    last_contained_ms: int
 
 
 class LeftFiles:
@@ -295,11 +309,21 @@ class RaftStorage:
         """Of what is written, durable or not."""
         return self._log.log_end_offset
 
-    @property
-    def size_bytes(self) -> int:
-        """Of log and snapshots, for `metadata.max.retention.bytes`."""
-        sizes = (self._snapshots.size(snapshot_id) for snapshot_id in self._snapshots.ids)
-        return self._log.size_bytes + sum(sizes)
+    def log_bytes_from(self, offset: int) -> int:
+        """What the log takes if it begins at `offset`: whole segments go, no part of one."""
+        size = 0
+        for segment in self._log.segments:
+            if segment.base_offset <= offset:
+                # The last one that begins here or before holds the offset.
+                size = 0
+            size += segment.size_bytes
+        return size
+
+    def stored_snapshot(self, snapshot_id: SnapshotId) -> StoredSnapshot:
+        """What retention asks of a frozen snapshot."""
+        snapshots = self._snapshots
+        head = snapshots.read_head(snapshot_id)
+        return StoredSnapshot(snapshot_id, snapshots.size(snapshot_id), head.last_contained_ms)
 
     def read(self, start_offset: int, end_offset: int, max_bytes: int) -> Buffer:
         """Within one segment."""

@@ -234,14 +234,14 @@ async def test_a_trimmed_log_loses_its_files(disk: MemoryDisk) -> None:
         subject.perform(fx.AppendLog((data_batch(offset, 1, b"x" * 300),), offset + 1))
     for snapshot_id in (SnapshotId(4, 1), SnapshotId(10, 1)):
         await subject.freeze(snapshot_id, snapshot_of(snapshot_id))
-    before, size_before = await names(disk, ".log"), subject.view.size_bytes
+    before, size_before = await names(disk, ".log"), subject.view.log_bytes_from(0)
     subject.perform(fx.TrimLog(10))
     subject.perform(fx.DeleteSnapshots((SnapshotId(4, 1),)))
     assert subject.view.has_work
     await subject.sync()
     assert not subject.view.has_work
     assert len(await names(disk, ".log")) < len(before)
-    assert subject.view.size_bytes < size_before
+    assert subject.view.log_bytes_from(0) < size_before
     assert await names(disk, ".deleted") == []
     assert await names(disk, ".checkpoint") == [snapshot_name(SnapshotId(10, 1))]
 
