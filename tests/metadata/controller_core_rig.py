@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from random import Random
 
+from kraftpy.config import DynamicConfig, NodeConfig, from_mapping
 from kraftpy.metadata import records as r
 from kraftpy.metadata.batches import build_batch
 from kraftpy.metadata.controller.context import ControllerContext
@@ -17,13 +19,13 @@ from kraftpy.metadata.controller.effects import (
 )
 from kraftpy.metadata.controller.event_queue import EventKind
 from kraftpy.metadata.controller.metrics import ControllerMetrics
-from kraftpy.metadata.controller.operations import Operation, Turn
-from kraftpy.metadata.controller.parts import ControllerParts
+from kraftpy.metadata.controller.operations import Controls, Operation, Turn
+from kraftpy.metadata.controller.parts import ControllerParts, assemble, make_controls
 from kraftpy.metadata.controller.periodic import PeriodicTask
 from kraftpy.metadata.controller.result import Caller, ControllerError, ControllerResult
 from kraftpy.metadata.controller.settings import ControllerSettings
-from kraftpy.metadata.delta import MetadataDelta
-from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
+from kraftpy.metadata.features import default_levels
+from kraftpy.metadata.image import MetadataImage
 from kraftpy.metadata.publisher import LoaderFault, MetadataLoader
 from kraftpy.metadata.record_format import decode_record
 from kraftpy.observe.metrics import MetricName, MetricRegistry
@@ -82,6 +84,32 @@ def nothing_more(topic_name: str | None) -> ControllerResult[bool]:
     return ControllerResult((), False)
 
 
+class FixedVersion:
+    """A quorum that stays as it is."""
+
+    kraft_version = 1
+    voter_ids = (NODE_ID,)
+
+    def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None: ...
+
+
+STATIC = {
+    "node.id": str(NODE_ID),
+    "process.roles": "controller",
+    "controller.listener.names": "C",
+    "listeners": "C://controller:9093",
+    "controller.quorum.voters": f"{NODE_ID}@controller:9093",
+    "log.dirs": "/data",
+}
+WHOLE_BOOTSTRAP = tuple(r.FeatureLevelRecord(*level) for level in default_levels(30).items())
+
+
+def whole_controls(context: ControllerContext) -> Controls:
+    """All operations of the product."""
+    node = DynamicConfig(NodeConfig(from_mapping(STATIC, "test")))
+    return make_controls(context, node, FixedVersion(), Random(7))
+
+
 class Rig:
     """Plays Raft and the loader for one controller."""
 
@@ -94,8 +122,11 @@ class Rig:
         reevaluate: Callable[[], Iterator[ControllerResult[object]]] = lambda: iter(()),
         max_queue_ms: int | None = None,
         heartbeat_late: Callable[[object, Turn], None] | None = None,
+        settings: ControllerSettings | None = None,
+        is_whole: bool = False,
     ) -> None:
-        self.context = ControllerContext(ControllerSettings(NODE_ID, "cluster"))
+        """With `is_whole` all operations and tasks are the product's."""
+        self.context = ControllerContext(settings or ControllerSettings(NODE_ID, "cluster"))
         self.registry = MetricRegistry()
         self.metrics = ControllerMetrics(self.registry, 0)
         self.faults: list[LoaderFault] = []
@@ -119,6 +150,9 @@ class Rig:
             fence_dead=lambda broker_id: ControllerResult((), None),
             open_transaction=self.loader.open_transaction,
         )
+        if is_whole:
+            controls = whole_controls(self.context)
+            self.parts = assemble(controls, bootstrap, self.loader.open_transaction)
         self.controller = Controller(self.context, self.parts, self.metrics)
         self.loader.install(self.controller)
         # Batches with their end offsets, and how many of them are committed.
@@ -278,10 +312,3 @@ class Rig:
 
 def _kind(request: object) -> EventKind:
     return EventKind.TOPIC_CHANGE
-
-
-def image_of(*records: r.MetadataRecord) -> MetadataImage:
-    delta = MetadataDelta(EMPTY_IMAGE)
-    for record in records:
-        delta.replay(record)
-    return delta.apply(EMPTY_IMAGE.provenance)
