@@ -106,9 +106,31 @@ def old_fetch_request(cluster_id: str | None, version: int) -> fetch.FetchReques
     return request
 
 
+def voter_requests(cluster_id: str | None) -> dict[int, Request]:
+    other = Uuid(bytes([2] * 16))
+    return {
+        80: add_voter.AddRaftVoterRequest(
+            cluster_id=cluster_id,
+            voter_id=2,
+            voter_directory_id=other,
+            timeout_ms=100,
+            listeners=[add_voter.Listener(name="CONTROLLER", host="h", port=1)],
+        ),
+        81: remove_voter.RemoveRaftVoterRequest(
+            cluster_id=cluster_id, voter_id=2, voter_directory_id=other
+        ),
+        82: update_voter.UpdateRaftVoterRequest(
+            cluster_id=cluster_id,
+            current_leader_epoch=1,
+            voter_id=1,
+            voter_directory_id=DIRECTORY,
+            listeners=[update_voter.Listener(name="CONTROLLER", host="h", port=1)],
+        ),
+    }
+
+
 def requests(cluster_id: str | None, version: int = 99) -> dict[int, Request]:
     """A fair request of each API, as a peer would send it to the leader of epoch 1."""
-    other = Uuid(bytes([2] * 16))
     return {
         1: fetch_request(cluster_id) if version >= 15 else old_fetch_request(cluster_id, version),
         52: vote.VoteRequest(
@@ -160,23 +182,7 @@ def requests(cluster_id: str | None, version: int = 99) -> dict[int, Request]:
                 )
             ],
         ),
-        80: add_voter.AddRaftVoterRequest(
-            cluster_id=cluster_id,
-            voter_id=2,
-            voter_directory_id=other,
-            timeout_ms=100,
-            listeners=[add_voter.Listener(name="CONTROLLER", host="h", port=1)],
-        ),
-        81: remove_voter.RemoveRaftVoterRequest(
-            cluster_id=cluster_id, voter_id=2, voter_directory_id=other
-        ),
-        82: update_voter.UpdateRaftVoterRequest(
-            cluster_id=cluster_id,
-            current_leader_epoch=1,
-            voter_id=1,
-            voter_directory_id=DIRECTORY,
-            listeners=[update_voter.Listener(name="CONTROLLER", host="h", port=1)],
-        ),
+        **voter_requests(cluster_id),
     }
 
 
