@@ -25,6 +25,7 @@ anything committed after it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import trio
@@ -32,12 +33,30 @@ import trio
 from kraftpy.log.pacing import Pace
 from kraftpy.metadata.image import Provenance
 from kraftpy.metadata.publisher import MetadataLoader
-from kraftpy.raft.committed_log import CommittedLog, SnapshotGoneError
+from kraftpy.raft.committed_log import SnapshotGoneError
 from kraftpy.raft.election_state import NO_LEADER
 from kraftpy.raft.log_state import SnapshotId
+from kraftpy.raft.snapshot_content import SnapshotHead
+from kraftpy.records.batch import RecordBatch
 from kraftpy.world import Clock, InternalInvariant
 
-__all__ = ["CommittedFeed", "LeadershipListener"]
+__all__ = ["CommittedFeed", "FeedLog", "LeadershipListener"]
+
+
+class FeedLog(Protocol):
+    """Where batches and snapshots come from: CommittedLog, or a simulation's."""
+
+    @property
+    def start_offset(self) -> int: ...
+
+    @property
+    def latest_snapshot(self) -> SnapshotId | None: ...
+
+    def batches(self, start_offset: int, end_offset: int) -> Iterator[RecordBatch]: ...
+
+    def snapshot_head(self, snapshot_id: SnapshotId) -> SnapshotHead: ...
+
+    def snapshot_batches(self, snapshot_id: SnapshotId) -> Iterator[RecordBatch]: ...
 
 
 class LeadershipListener(Protocol):
@@ -76,7 +95,7 @@ class CommittedFeed:
 
     def __init__(
         self,
-        log: CommittedLog,
+        log: FeedLog,
         loader: MetadataLoader,
         listener: LeadershipListener,
         *,
@@ -121,11 +140,11 @@ class CommittedFeed:
         pace = Pace(self._clock)
         while True:
             self._wake = trio.Event()
-            while await self._advance(pace):
+            while await self.advance(pace):
                 pass
             await self._wake.wait()
 
-    async def _advance(self, pace: Pace) -> bool:
+    async def advance(self, pace: Pace) -> bool:
         """Do what is next; whether there was anything."""
         loader = self._loader
         if not self._has_begun or loader.end_offset < self._log.start_offset:

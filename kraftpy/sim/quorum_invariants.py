@@ -231,6 +231,10 @@ class QuorumInvariants:
         batch = log.batches[log.position(end) - 1]
         return self._committed.get(batch.base_offset) == batch.epoch
 
+    def committed_batch(self, base_offset: int) -> bytes:
+        """The committed batch that begins here."""
+        return self._seen[base_offset, self._committed[base_offset]].data
+
     def check_new_leader(self, quorum: Quorum, log: LogImage) -> None:
         """Leader completeness: whoever is elected has everything that was ever committed."""
         epoch = quorum.epoch

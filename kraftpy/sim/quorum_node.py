@@ -27,7 +27,7 @@ from kraftpy.sim.kernel import EventHeap
 from kraftpy.sim.quorum_invariants import QuorumInvariants
 from kraftpy.world.memory_rng import MemoryRng
 
-__all__ = ["Asker", "QuorumNode", "Wire"]
+__all__ = ["Asker", "QuorumNode", "StateMachine", "Wire"]
 
 _Outgoing: TypeAlias = fx.Send | fx.Reply
 _SYNC_LIMIT_US = 3_000_000
@@ -51,6 +51,20 @@ class Wire(Protocol):
     def response(self, sender: QuorumNode, asker: Asker, response: inputs.RaftResponse) -> None: ...
 
 
+class StateMachine(Protocol):
+    """What lives above a node's core, and dies with it."""
+
+    def started(self, core: RaftCore) -> None: ...
+
+    def follow(self, effects: list[fx.Effect]) -> None:
+        """The core did this; messages and the storage have been seen to."""
+        ...
+
+    def resumed(self) -> None: ...
+
+    def stopped(self) -> None: ...
+
+
 class QuorumNode:
     __slots__ = (
         "_askers",
@@ -69,6 +83,7 @@ class QuorumNode:
         "digest",
         "inbox",
         "incarnation",
+        "machine",
         "node_id",
         "paused",
         "rate",
@@ -93,6 +108,7 @@ class QuorumNode:
         self.node_id = config.local.node_id
         self.storage = storage
         self.core: RaftCore | None = None
+        self.machine: StateMachine | None = None
         self.incarnation = 0
         self.paused = False
         self.rate = rate
@@ -136,6 +152,8 @@ class QuorumNode:
         recovered = self.storage.recover(self.config.static_voters)
         self.core = core = RaftCore(self.config, recovered, random)
         self._watermark = core.quorum.log.high_watermark
+        if self.machine is not None:
+            self.machine.started(core)
         self._after_step(core, core.start(self.now_ms()), "start")
 
     def crash(self, *, kept_promises: float, kept_log: float) -> None:
@@ -146,6 +164,8 @@ class QuorumNode:
         self._waiting.clear()
         self._syncing = False
         self._timer_us = -1
+        if self.machine is not None:
+            self.machine.stopped()
         old = self.storage.durable_election
         self.storage.crash(kept_promises=kept_promises, kept_log=kept_log)
         self._invariants.check_promise(self.key, old, self.storage.election)
@@ -173,6 +193,8 @@ class QuorumNode:
         for event in inbox:
             self.feed(event, "late")
         self.feed(inputs.TimeAdvanced(), "resume")
+        if self.machine is not None:
+            self.machine.resumed()
 
     # Inputs.
 
@@ -181,14 +203,17 @@ class QuorumNode:
         self._askers[self._next_request_id] = (asker, request)
         self.feed(inputs.RequestReceived(self._next_request_id, request), type(request).__name__)
 
-    def feed(self, event: inputs.Input, kind: str) -> None:
+    def feed(self, event: inputs.Input, kind: str) -> list[fx.Effect]:
+        """Give the core one fact; what came of it, unless it has to wait."""
         core = self.core
         if core is None:
-            return
+            return []
         if self.paused:
             self.inbox.append(event)
-            return
-        self._after_step(core, core.step(event, self.now_ms()), kind)
+            return []
+        effects = core.step(event, self.now_ms())
+        self._after_step(core, effects, kind)
+        return effects
 
     def _after_step(self, core: RaftCore, effects: list[fx.Effect], kind: str) -> None:
         quorum = core.quorum
@@ -221,6 +246,8 @@ class QuorumNode:
         if not self._syncing and self.storage.last_token > self.storage.durable_token:
             self._sync()
         self._set_timer(core)
+        if self.machine is not None:
+            self.machine.follow(effects)
 
     def _check(self, core: RaftCore) -> None:
         invariants = self._invariants
