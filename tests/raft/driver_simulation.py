@@ -45,6 +45,11 @@ class Quorum:
             self.members[node_id] = member
             self._nursery.start_soon(self._run, node_id, member)
 
+    def start_missing(self) -> None:
+        missing = [each for each in self.places if each not in self.members]
+        if missing:
+            self.start(*missing)
+
     async def _run(self, node_id: int, member: Member) -> None:
         with trio.CancelScope() as scope:
             self._scopes[node_id] = scope
