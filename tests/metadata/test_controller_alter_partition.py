@@ -123,6 +123,7 @@ BROKEN_RULES: list[tuple[str, dict[str, object], ErrorCode]] = [
     ("without the leader", {"isr": [1]}, ErrorCode.INVALID_REQUEST),
     ("empty", {"isr": []}, ErrorCode.INVALID_REQUEST),
     ("recovering", {"recovery": r.RECOVERING}, ErrorCode.INVALID_REQUEST),
+    ("alone", {"recovery": r.RECOVERING, "isr": [0]}, ErrorCode.INVALID_REQUEST),
     ("no such state", {"recovery": 2}, ErrorCode.INVALID_REQUEST),
     ("fenced", {"isr": [0, 3]}, ErrorCode.INELIGIBLE_REPLICA),
     ("stopping", {"isr": [0, 4]}, ErrorCode.INELIGIBLE_REPLICA),

@@ -249,3 +249,21 @@ def test_a_reassignment_goes_on_when_a_broker_dies() -> None:
     moved = cluster.partition("other")
     assert (moved.replicas, moved.isr, moved.leader) == ((0, 3), (0, 3), 0)
     assert (moved.adding_replicas, moved.removing_replicas) == ((), ())
+
+
+def test_going_back_undoes_an_election() -> None:
+    """KRF-100, CTL-36: what was not committed is decided anew, from what was."""
+    cluster = Cluster()
+    cluster.topic("orders", [placed((0, 1, 2))])
+    context = cluster.context
+
+    def changes_without(broker_id: int) -> tuple[r.PartitionChangeRecord, ...]:
+        partitions = context.partitions.with_isr_member(broker_id)
+        return tuple(leader_and_isr_changes(context, removing=broker_id, partitions=partitions))
+
+    first = changes_without(0)
+    cluster.append(*first, cluster.change_broker(0, fenced=1))
+    assert [change.leader for change in changes_without(1)] == [2]
+    context.revert()
+    assert [change.leader for change in changes_without(1)] == [r.LEADER_UNCHANGED]
+    assert changes_without(0) == first

@@ -25,6 +25,7 @@ from kraftpy.metadata.controller.leader_and_isr import (
 from kraftpy.metadata.controller.partition_change import Election
 from kraftpy.metadata.controller.partition_index import IndexedPartition
 from kraftpy.metadata.controller.partition_states import PartitionState, partition_state
+from kraftpy.metadata.controller.placement import is_active
 from kraftpy.metadata.controller.result import (
     MAX_RECORDS_PER_REQUEST,
     Caller,
@@ -118,7 +119,7 @@ class ElectionControl:
         return _capped(
             record
             for topic, partition in context.partition_states.to_bring_online()
-            if context.allows_unclean(topic.name)
+            if builders.allows_unclean(topic)
             and (record := _elected(builders, topic, partition, Election.UNCLEAN)) is not None
         )
 
@@ -135,15 +136,18 @@ class ElectionControl:
     # Inside.
 
     def _unbalanced_brokers(self, strayed: Iterable[IndexedPartition]) -> frozenset[int]:
-        """The preferred leaders of `strayed` partitions that miss too many."""
+        """The preferred leaders of `strayed` partitions that miss too many, and could lead them."""
         missing: dict[int, int] = {}
         for _, partition in strayed:
             preferred = partition.replicas[0]
             missing[preferred] = missing.get(preferred, 0) + 1
-        percentage = self._context.settings.leader_imbalance_per_broker_percentage
-        partitions_on = self._context.partitions.partitions_on
+        context = self._context
+        percentage = context.settings.leader_imbalance_per_broker_percentage
+        partitions_on = context.partitions.partitions_on
         unbalanced = []
         for broker_id, count in missing.items():
+            if not is_active(context.image.brokers.get(broker_id)):
+                continue
             if broker_id in self._being_balanced or percentage == 0:
                 unbalanced.append(broker_id)
                 continue

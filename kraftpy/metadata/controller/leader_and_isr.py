@@ -68,13 +68,18 @@ class ChangeBuilders:
     def builder(self, topic: TopicImage, partition: PartitionRecord) -> PartitionChangeBuilder:
         """A builder whose elections are unclean exactly if the topic permits it."""
         if topic.name != self._topic_name:
-            self._topic_name = topic.name
             self._look_up(topic.name)
         return PartitionChangeBuilder(
             partition, self._rules, self.is_acceptable, self._min_isr, self._election
         )
 
+    def allows_unclean(self, topic: TopicImage) -> bool:
+        if topic.name != self._topic_name:
+            self._look_up(topic.name)
+        return self._election is Election.UNCLEAN
+
     def _look_up(self, topic_name: str) -> None:
+        self._topic_name = topic_name
         # Nearly all topics have no settings of their own, and those are all alike. A failover with
         # 10,000 topics takes half the time for it.
         context = self._context

@@ -197,7 +197,8 @@ class PartitionChangeBuilder:
         """Whoever leaves too small an ISR still has all that was ever acknowledged."""
         is_enabled = self._rules.is_elr_enabled
         isr, replicas = self.isr, self.replicas
-        if not is_enabled or len(isr) >= min(self._min_isr, len(replicas)):
+        # A minimum above the number of replicas needs no care: with all in sync, none is left.
+        if not is_enabled or len(isr) >= self._min_isr:
             self._elr = self._last_known_elr = ()
             return
         had_everything = self._partition.eligible_leader_replicas + self._partition.isr
