@@ -30,7 +30,7 @@ from kraftpy.raft.discovery import Discovery
 from kraftpy.raft.effects import Effect, ProposalRefused, Proposed, ShutdownFinished
 from kraftpy.raft.elections import Elections
 from kraftpy.raft.log_state import SnapshotId
-from kraftpy.raft.membership import KRAFT_VERSION_FEATURE, Membership
+from kraftpy.raft.membership import KRAFT_VERSION_FEATURE, Membership, UpgradeRefusal
 from kraftpy.raft.quorum import Quorum, RaftConfig, RecoveredState
 from kraftpy.raft.replication import Replication
 from kraftpy.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
@@ -100,6 +100,8 @@ class RaftCore:
                 pass
             case inputs.Propose():
                 self._on_proposal(event)
+            case inputs.UpgradeKraftVersion():
+                self._on_upgrade(event)
             case inputs.Resign():
                 if isinstance(quorum.role, Leader) and event.epoch == quorum.epoch:
                     quorum.become_resigned()
@@ -123,6 +125,10 @@ class RaftCore:
     def snapshot_refusal(self, snapshot_id: SnapshotId) -> SnapshotRefusal | None:
         """Why the state machine should not make this snapshot; None if it may."""
         return self._snapshots.refusal(snapshot_id)
+
+    def upgrade_refusal(self, kraft_version: int) -> UpgradeRefusal | None:
+        """Why kraft.version can't become this one now; None if it can, or is it already."""
+        return self._membership.upgrade_refusal(kraft_version)
 
     def describe(self) -> dict[str, object]:
         """Plain values for metrics, journals and dumps."""
@@ -256,6 +262,17 @@ class RaftCore:
             self.quorum.effects.append(Proposed(event.proposal_id, last_offset))
         else:
             self.quorum.effects.append(ProposalRefused(event.proposal_id, error))
+
+    def _on_upgrade(self, event: inputs.UpgradeKraftVersion) -> None:
+        effects = self.quorum.effects
+        refusal = self._membership.upgrade_refusal(event.kraft_version)
+        if event.epoch != self.quorum.epoch:
+            effects.append(ProposalRefused(event.proposal_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        elif refusal is not None:
+            effects.append(ProposalRefused(event.proposal_id, refusal.error, refusal.message))
+        else:
+            offset = self._membership.upgrade(event.kraft_version)
+            effects.append(Proposed(event.proposal_id, offset))
 
     def _on_shutdown(self, event: inputs.ShutDown) -> None:
         quorum = self.quorum

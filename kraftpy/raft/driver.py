@@ -40,6 +40,7 @@ from kraftpy.raft.committed_log import CommittedLog
 from kraftpy.raft.core import RaftCore
 from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.log_state import SnapshotId
+from kraftpy.raft.membership import UpgradeRefusal
 from kraftpy.raft.peers import Peers, peer_settings
 from kraftpy.raft.quorum import RaftConfig, RecoveredState
 from kraftpy.raft.snapshot_content import snapshot_foot, snapshot_head
@@ -231,6 +232,21 @@ class RaftDriver:
                 return effect
         # There is nobody left to say more.
         return fx.ProposalRefused(self._next_id, ErrorCode.BROKER_NOT_AVAILABLE)
+
+    def upgrade_kraft_version(self, epoch: int, kraft_version: int) -> int | fx.ProposalRefused:
+        """Let the quorum keep its voters in the log: the offset to wait for, or why not."""
+        self._next_id += 1
+        event = inputs.UpgradeKraftVersion(self._next_id, epoch, kraft_version)
+        for effect in self._step(event):
+            if isinstance(effect, fx.Proposed):
+                return effect.last_offset
+            if isinstance(effect, fx.ProposalRefused):
+                return effect
+        return fx.ProposalRefused(self._next_id, ErrorCode.BROKER_NOT_AVAILABLE)
+
+    def upgrade_refusal(self, kraft_version: int) -> UpgradeRefusal | None:
+        """Why `upgrade_kraft_version` would be refused now, for those who only want to know."""
+        return self._core.upgrade_refusal(kraft_version)
 
     def resign(self, epoch: int) -> None:
         """The state machine can't lead in this epoch any longer."""

@@ -163,10 +163,11 @@ class Proposed:
 
 @dataclass(frozen=True, slots=True)
 class ProposalRefused:
-    """Nothing was appended."""
+    """Nothing was appended. The message is for the one who asked, if there is more to say."""
 
     proposal_id: int
     error: ErrorCode
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

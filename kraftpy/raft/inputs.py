@@ -51,6 +51,7 @@ __all__ = [
     "SnapshotFrozen",
     "SnapshotsExpired",
     "TimeAdvanced",
+    "UpgradeKraftVersion",
 ]
 
 RaftRequest: TypeAlias = (
@@ -141,6 +142,15 @@ class Propose:
 
 
 @dataclass(frozen=True, slots=True)
+class UpgradeKraftVersion:
+    """An operator wants this kraft.version; answered as a proposal of `epoch` is."""
+
+    proposal_id: int
+    epoch: int
+    kraft_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Resign:
     """The state machine can't lead in this epoch any longer."""
 
@@ -176,6 +186,7 @@ Input: TypeAlias = (
     | Persisted
     | TimeAdvanced
     | Propose
+    | UpgradeKraftVersion
     | Resign
     | ShutDown
     | SnapshotFrozen

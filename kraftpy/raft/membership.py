@@ -3,12 +3,16 @@
 The leader makes one change at a time, of one voter, and only when the last one is committed, so
 that any majority of the old set meets any majority of the new one. The new set counts as soon as
 it is in the log. A new voter must have caught up as an observer first, or the quorum would wait.
+
+At kraft.version 0 the voters are configured, and none of that is possible. They still report who
+they are to each new leader, which remembers it in memory. When all of them have, kraft.version can
+become 1: one control batch says so and names the same voters, now with their directories.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID
@@ -16,21 +20,30 @@ from kraftpy.protocol.schema import k18_api_versions as api_versions
 from kraftpy.protocol.schema import k80_add_raft_voter as add_voter
 from kraftpy.protocol.schema import k81_remove_raft_voter as remove_voter
 from kraftpy.protocol.schema import k82_update_raft_voter as update_voter
+from kraftpy.protocol.schema.control_records import KRaftVersionRecord
 from kraftpy.raft import rpc
 from kraftpy.raft.quorum import Quorum
 from kraftpy.raft.replication import Replication
 from kraftpy.raft.roles import Follower, Leader
-from kraftpy.raft.voters import Endpoint, ReplicaKey, Voter
+from kraftpy.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 
-__all__ = ["KRAFT_VERSION_FEATURE", "Membership"]
+__all__ = ["KRAFT_VERSION_FEATURE", "KRAFT_VERSION_MAX", "Membership", "UpgradeRefusal"]
 
 KRAFT_VERSION_FEATURE = "kraft.version"
+KRAFT_VERSION_MAX = 1
 # An observer that has not fetched for this long is not taken for one that keeps up.
 _OBSERVER_FRESH_MS = 3_600_000
 
 _Response: TypeAlias = (
     type[add_voter.AddRaftVoterResponse] | type[remove_voter.RemoveRaftVoterResponse]
 )
+
+
+class UpgradeRefusal(NamedTuple):
+    """Why kraft.version stays what it is, in Kafka's code and in words."""
+
+    error: ErrorCode
+    message: str
 
 
 @dataclass(slots=True)
@@ -48,12 +61,14 @@ class _Change:
 
 
 class Membership:
-    __slots__ = ("_change", "_quorum", "_replication")
+    __slots__ = ("_change", "_quorum", "_replication", "_reported")
 
     def __init__(self, quorum: Quorum, replication: Replication) -> None:
         self._quorum = quorum
         self._replication = replication
         self._change: _Change | None = None
+        # What voters have told this leader of themselves at kraft.version 0, by node id.
+        self._reported: dict[int, Voter] = {}
         quorum.watch_leadership(self._fail_without_leader)
 
     # The gate.
@@ -235,10 +250,62 @@ class Membership:
         updated = Voter(
             key, endpoints, versions.min_supported_version, versions.max_supported_version
         )
-        if finalized >= 1 and updated != voter:
+        if finalized == 0:
+            self._reported[key.node_id] = updated
+        elif updated != voter:
             voters = quorum.voters.latest.updating(updated)
             self._replication.append_control([voters.to_record()])
         return ErrorCode.NONE
+
+    # From kraft.version 0 to 1.
+
+    def upgrade_refusal(self, kraft_version: int) -> UpgradeRefusal | None:
+        """Why kraft.version can't become this one now; None if it can, or is it already."""
+        quorum = self._quorum
+        present = quorum.kraft_versions.latest
+        if not isinstance(quorum.role, Leader):
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return UpgradeRefusal(error, error.message)
+        if kraft_version == present:
+            return None
+        invalid = ErrorCode.INVALID_UPDATE_VERSION
+        if kraft_version < present:
+            return UpgradeRefusal(invalid, f"kraft.version {present} can't be lowered")
+        if kraft_version > KRAFT_VERSION_MAX:
+            return UpgradeRefusal(invalid, f"kraft.version {kraft_version} is not known")
+        voters = self._known_voters()
+        missing = [node_id for node_id in quorum.voters.latest.ids if voters.find(node_id) is None]
+        if missing:
+            names = ", ".join(map(str, missing))
+            return UpgradeRefusal(invalid, f"voters have not reported their directory: {names}")
+        unable = [
+            str(voter.key.node_id)
+            for voter in voters.voters
+            if not voter.min_kraft_version <= kraft_version <= voter.max_kraft_version
+        ]
+        if unable:
+            reason = f"voters don't support kraft.version {kraft_version}: {', '.join(unable)}"
+            return UpgradeRefusal(invalid, reason)
+        error = self._closed(needs_kraft_version=False)
+        return None if error is ErrorCode.NONE else UpgradeRefusal(error, error.message)
+
+    def upgrade(self, kraft_version: int) -> int:
+        """Write it, as `upgrade_refusal` allows; the offset whose commit makes it final."""
+        quorum = self._quorum
+        if kraft_version == quorum.kraft_versions.latest:
+            return quorum.kraft_versions.latest_offset
+        voters = self._known_voters().to_record()
+        self._reported.clear()
+        return self._replication.append_control(
+            [KRaftVersionRecord(kraft_version=kraft_version), voters]
+        )
+
+    def _known_voters(self) -> VoterSet:
+        """The voters that have said who they are, this leader among them."""
+        quorum = self._quorum
+        own = {quorum.local.node_id: Voter(quorum.local, quorum.config.endpoints)}
+        known = self._reported | own
+        return VoterSet(known[node_id] for node_id in quorum.voters.latest.ids if node_id in known)
 
     # Under way.
 
@@ -261,6 +328,7 @@ class Membership:
             self._refuse(change.request_id, change.response, error)
 
     def _fail_without_leader(self) -> None:
+        self._reported.clear()
         self._finish(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     @property

@@ -260,7 +260,9 @@ class Quorum:
         election = self.election
         return (
             self.may_campaign
-            and election.voted == self.local
+            and election.voted is not None
+            # At kraft.version 0 the file has no directory, and lies in this one.
+            and election.voted.stands_for(self.local)
             and not election.has_leader
             and self.log.last_epoch < election.epoch
         )

@@ -119,7 +119,11 @@ class Nemesis:
         leader = random.choice(leaders)
         if leader.core is None:
             return
-        voters = leader.core.quorum.voters.latest
+        quorum = leader.core.quorum
+        if quorum.kraft_versions.latest == 0:
+            leader.feed(inputs.UpgradeKraftVersion(0, quorum.epoch, 1), "upgrade")
+            return
+        voters = quorum.voters.latest
         present = {node.key for node in nodes}
         lost = [each for each in voters.voters if each.key not in present]
         target = random.choice(nodes)

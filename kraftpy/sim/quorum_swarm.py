@@ -62,7 +62,9 @@ def draw_swarm(random: Random) -> QuorumSwarm:
     dynamic = random.random() < 0.7
     faults = [fault for fault in Fault if random.random() < 0.45]
     if not dynamic:
-        faults = [fault for fault in faults if fault not in (Fault.CHANGE_VOTERS, Fault.LOSE_DISK)]
+        # Voters begin to change when the nemesis has raised kraft.version. Before, a node that
+        # comes back empty would still be taken for the voter that it was.
+        faults = [fault for fault in faults if fault is not Fault.LOSE_DISK]
     swarm = QuorumSwarm(
         voters=random.choice((1, 2, 3, 3, 3, 4, 5, 5)),
         observers=random.choice((0, 0, 1, 2)),

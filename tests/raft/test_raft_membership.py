@@ -16,8 +16,10 @@ from kraftpy.protocol.schema import k55_describe_quorum as describe_quorum
 from kraftpy.protocol.schema import k80_add_raft_voter as add_voter
 from kraftpy.protocol.schema import k81_remove_raft_voter as remove_voter
 from kraftpy.protocol.schema import k82_update_raft_voter as update_voter
+from kraftpy.raft import effects as fx
 from kraftpy.raft import inputs
 from kraftpy.raft.describing import OBSERVER_FORGOTTEN_MS
+from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.memory_storage import MemoryStorage
 from kraftpy.raft.roles import Follower, Leader, Resigned, RoleName
 from kraftpy.raft.voters import ReplicaKey, VoterSet
@@ -366,3 +368,161 @@ def test_voters_of_the_log_override_static_ones() -> None:
     cluster.start(1)
     assert voters(cluster, 1) == (1, 2, 3)
     assert cluster[1].quorum.role.name is RoleName.RESIGNED
+
+
+# From kraft.version 0 to 1.
+
+
+def upgrade(cluster: Cluster, kraft_version: int = 1, *, epoch: int | None = None) -> Any:
+    """What the leader says: Proposed or ProposalRefused."""
+    leader_id = cluster.leader()
+    wanted = cluster[leader_id].quorum.epoch if epoch is None else epoch
+    effects = cluster.step(leader_id, inputs.UpgradeKraftVersion(7, wanted, kraft_version))
+    return next(each for each in effects if isinstance(each, fx.Proposed | fx.ProposalRefused))
+
+
+def kraft_versions(cluster: Cluster) -> list[int]:
+    return [node.core.quorum.kraft_versions.latest for node in cluster.nodes.values() if node.core]
+
+
+def reported() -> Cluster:
+    """Static voters, each of which has told its leader who it is."""
+    cluster = elected(3, 1, dynamic=False)
+    cluster.advance(3_000)
+    return cluster
+
+
+def test_kraft_version_rises_when_every_voter_has_reported() -> None:
+    """KRF-82: one control batch with the version and the same voters, now with directories"""
+    cluster = reported()
+    assert cluster[1].upgrade_refusal(1) is None
+    end_offset = cluster[1].quorum.log.end_offset
+    assert upgrade(cluster) == fx.Proposed(7, end_offset + 1)
+    append = next(
+        each for each in reversed(cluster.nodes[1].effects) if isinstance(each, fx.AppendLog)
+    )
+    [batch] = append.batches
+    assert (batch.base_offset, batch.end_offset, batch.is_control) == (
+        end_offset,
+        end_offset + 2,
+        True,
+    )
+    cluster.advance(100)
+    assert kraft_versions(cluster) == [1, 1, 1, 1]
+    for node_id in cluster.nodes:
+        assert cluster[node_id].quorum.voters.latest == VoterSet(map(voter_of, (1, 2, 3)))
+    assert cluster[1].quorum.log.high_watermark == end_offset + 2
+    # What it is for.
+    assert outcome(cluster, add(4)) is ErrorCode.NONE
+
+
+def test_kraft_version_waits_for_a_silent_voter() -> None:
+    """KRF-82"""
+    cluster = elected(3, dynamic=False)
+    refused = upgrade(cluster)
+    assert refused == fx.ProposalRefused(
+        7, ErrorCode.INVALID_UPDATE_VERSION, "voters have not reported their directory: 2, 3"
+    )
+    cluster.crash(3)
+    cluster.advance(3_000)
+    assert upgrade(cluster).message.endswith(": 3")
+    assert kraft_versions(cluster) == [0, 0]
+    cluster.start(3)
+    cluster.advance(3_000)
+    assert isinstance(upgrade(cluster), fx.Proposed)
+
+
+def test_kraft_version_waits_for_a_voter_that_does_not_know_it() -> None:
+    """KRF-82"""
+    cluster = reported()
+    old = update_voter.KRaftVersionFeature(max_supported_version=0)
+    assert outcome(cluster, update(2, kraft_version_feature=old)) is ErrorCode.NONE
+    refused = upgrade(cluster)
+    assert (refused.error, refused.message) == (
+        ErrorCode.INVALID_UPDATE_VERSION,
+        "voters don't support kraft.version 1: 2",
+    )
+    assert kraft_versions(cluster) == [0, 0, 0, 0]
+
+
+def test_a_new_leader_asks_anew() -> None:
+    """KRF-82: what was reported to one leader, another has not heard"""
+    cluster = reported()
+    cluster.step(1, inputs.Resign(cluster[1].quorum.epoch))
+    cluster.settle()
+    cluster.advance(500)
+    assert cluster.leader() != 1
+    assert "voters have not reported" in upgrade(cluster).message
+    cluster.advance(3_000)
+    assert isinstance(upgrade(cluster), fx.Proposed)
+
+
+def test_kraft_version_never_falls_and_goes_no_higher() -> None:
+    """KRF-82"""
+    cluster = reported()
+    assert upgrade(cluster, 2).error is ErrorCode.INVALID_UPDATE_VERSION
+    first = upgrade(cluster)
+    # The version stands before the voters, in the same batch; nothing more is written.
+    on_its_way = fx.Proposed(7, first.last_offset - 1)
+    assert upgrade(cluster) == on_its_way
+    cluster.advance(100)
+    assert upgrade(cluster) == on_its_way
+    refused = upgrade(cluster, 0)
+    assert (refused.error, refused.message) == (
+        ErrorCode.INVALID_UPDATE_VERSION,
+        "kraft.version 1 can't be lowered",
+    )
+    assert kraft_versions(cluster) == [1, 1, 1, 1]
+
+
+def test_only_the_leader_of_that_epoch_raises_kraft_version() -> None:
+    """KRF-82"""
+    cluster = reported()
+    assert upgrade(cluster, epoch=0).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    [refused] = cluster.step(2, inputs.UpgradeKraftVersion(8, 1, 1))
+    assert refused == fx.ProposalRefused(
+        8, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER.message
+    )
+
+
+def test_an_upgrade_that_is_truncated_never_was() -> None:
+    """KRF-82, KRF-75"""
+    cluster = reported()
+    cluster.cut = {(a, b) for a in (1, 2, 3, 4) for b in (1, 2, 3, 4) if 1 in (a, b)}
+    assert isinstance(upgrade(cluster), fx.Proposed)
+    assert cluster[1].quorum.kraft_versions.latest == 1
+    cluster.advance(5_000)
+    assert cluster.leader() in (2, 3)
+    cluster.propose(cluster.leader(), "another")
+    cluster.cut = set()
+    cluster.advance(3_000)
+    assert kraft_versions(cluster) == [0, 0, 0, 0]
+    assert cluster[1].quorum.voters.latest == cluster[2].quorum.voters.latest
+    assert cluster[1].quorum.voters.latest.voters[0].key == ReplicaKey(1)
+
+
+def test_an_upgraded_quorum_restarts() -> None:
+    """KRF-82, KRF-37: from the log, and the promise is written in the new form"""
+    cluster = reported()
+    upgrade(cluster)
+    cluster.advance(100)
+    for node_id in (1, 2, 3):
+        cluster.crash(node_id)
+    cluster.start(1, 2, 3)
+    cluster.advance(5_000)
+    assert kraft_versions(cluster)[:3] == [1, 1, 1]
+    leader_id = cluster.leader()
+    promises = [
+        each for each in cluster.nodes[leader_id].effects if isinstance(each, fx.PersistElection)
+    ]
+    assert promises[-1].kraft_version == 1
+    assert cluster[leader_id].quorum.voters.latest == VoterSet(map(voter_of, (1, 2, 3)))
+
+
+def test_an_own_vote_without_directory_is_gone_on_with() -> None:
+    """KRF-3, KRF-37: at kraft.version 0 the file names the node alone"""
+    cluster = Cluster(3, dynamic=False)
+    cluster.nodes[1].storage.election = ElectionState(4, -1, ReplicaKey(1))
+    cluster.start(1)
+    assert cluster[1].quorum.role.name is RoleName.CANDIDATE
+    assert cluster[1].quorum.epoch == 4
