@@ -7,10 +7,7 @@ from partition_cluster import Cluster, directory, placed, topic_id
 
 from kraftpy.metadata import records as r
 from kraftpy.metadata.controller.elections import ElectionControl
-from kraftpy.metadata.controller.replica_directories import (
-    ReplicaDirectories,
-    partitions_in_directories,
-)
+from kraftpy.metadata.controller.replica_directories import ReplicaDirectories
 from kraftpy.metadata.controller.result import Caller, ControllerError
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
@@ -156,15 +153,3 @@ def test_a_fenced_broker_may_report_but_not_lead() -> None:
     assign(cluster, [(directory(0, 1), topic_id("t"), [0])])
     partition = cluster.partition("t")
     assert (partition.leader, partition.directory_of(0)) == (-1, directory(0, 1))
-
-
-def test_the_partitions_of_directories() -> None:
-    """What a failure takes away: of this broker and these directories, in order."""
-    cluster = cluster_with(placed((0, 1)), placed((0, 1)), placed((0, 1)), placed((1, 2)))
-    assign(
-        cluster, [(directory(0, 0), topic_id("t"), [0, 2]), (directory(0, 1), topic_id("t"), [1])]
-    )
-    found = partitions_in_directories(cluster.context, 0, (directory(0, 0),))
-    assert [partition.partition_id for _, partition in found] == [0, 2]
-    assert not list(partitions_in_directories(cluster.context, 1, (directory(0, 0),)))
-    assert not list(partitions_in_directories(cluster.context, 0, ()))

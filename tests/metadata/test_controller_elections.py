@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -242,16 +240,6 @@ def test_balancing_leaves_alone_who_can_not_lead() -> None:
     cluster.happen(cluster.change_broker(3, fenced=1))
     cluster.happen(r.PartitionChangeRecord(2, topic_id("orders"), removing_replicas=(1,)))
     assert ElectionControl(cluster.context).balance_leaders().records == ()
-
-
-def test_balancing_can_be_turned_off() -> None:
-    """CTL-138."""
-    cluster = Cluster()
-    cluster.topic("orders", strayed(5, 5))
-    settings = replace(cluster.context.settings, auto_leader_rebalance_enable=False)
-    cluster.context.settings = settings
-    result = ElectionControl(cluster.context).balance_leaders()
-    assert (result.records, result.answer) == ((), False)
 
 
 def test_balancing_goes_on_until_all_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from partition_cluster import Cluster, directory, placed, topic_id
 from kraftpy.metadata import records as r
 from kraftpy.metadata.controller.leader_and_isr import leader_and_isr_changes
 from kraftpy.metadata.controller.partition_states import PartitionState
-from kraftpy.metadata.controller.replica_directories import partitions_in_directories
 
 UNCLEAN = "unclean.leader.election.enable"
 MIN_ISR = "min.insync.replicas"
@@ -181,11 +180,12 @@ def test_a_failed_directory_takes_only_its_partitions() -> None:
             )
         )
     context = cluster.context
-    changes = tuple(
-        leader_and_isr_changes(
-            context, removing=0, partitions=partitions_in_directories(context, 0, (bad,))
-        )
-    )
+    on_bad = [
+        (topic, partition)
+        for topic, partition in context.partitions.partitions_on(0)
+        if partition.directory_of(0) == bad
+    ]
+    changes = tuple(leader_and_isr_changes(context, removing=0, partitions=on_bad))
     cluster.happen(*changes, cluster.change_broker(0, log_dirs=(good,)))
     assert [cluster.partition("orders", n).leader for n in range(3)] == [1, 1, 0]
     assert [cluster.partition("orders", n).isr for n in range(3)] == [(1,), (1,), (0, 1)]

@@ -94,8 +94,6 @@ class ElectionControl:
 
     def balance_leaders(self) -> ControllerResult[bool]:
         """Give leadership back to preferred replicas, where too much of it has moved."""
-        if not self._context.settings.auto_leader_rebalance_enable:
-            return ControllerResult((), False)
         strayed = [
             (topic, partition)
             for topic, partition in self._context.partitions.not_preferred()

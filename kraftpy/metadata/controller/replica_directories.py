@@ -8,13 +8,11 @@ directory which the broker no longer has is as good as one whose disk has just f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from kraftpy.metadata.controller.alter_partition import check_broker_epoch
 from kraftpy.metadata.controller.context import ControllerContext
 from kraftpy.metadata.controller.leader_and_isr import ChangeBuilders
-from kraftpy.metadata.controller.partition_index import IndexedPartition
 from kraftpy.metadata.controller.replica_states import has_online_directory
 from kraftpy.metadata.controller.result import Caller, ControllerError, ControllerResult
 from kraftpy.metadata.features import DIRECTORIES_LEVEL
@@ -32,16 +30,7 @@ from kraftpy.protocol.schema.k73_assign_replicas_to_dirs import (
     ResponseTopicData,
 )
 
-__all__ = ["ReplicaDirectories", "partitions_in_directories"]
-
-
-def partitions_in_directories(
-    context: ControllerContext, broker_id: int, directories: Collection[Uuid]
-) -> Iterator[IndexedPartition]:
-    """The partitions that a broker has in these directories: what their failure takes away."""
-    for topic, partition in context.partitions.partitions_on(broker_id):
-        if partition.directory_of(broker_id) in directories:
-            yield topic, partition
+__all__ = ["ReplicaDirectories"]
 
 
 class ReplicaDirectories:
