@@ -1,8 +1,8 @@
 """Loading the log of a partition from its directory, or making a new one (7).
 
-`load_log` is the way to a PartitionLog. After a clean shutdown it opens little more than the tail
-of the active segment; otherwise the segments from the recovery point on are recovered, in slices
-that leave the loop free.
+`load_log` is the way to a PartitionLog. After a clean shutdown it reads neither data nor indexes:
+the recovery point is the log's end then, and the first append checks that. Otherwise the segments
+from the recovery point on are recovered, in slices that leave the loop free.
 
 What a crash can have left behind is tidied first. Every step can be repeated, so that a crash in
 the middle of loading only means loading again:
@@ -127,7 +127,7 @@ class _Loader:
             path = self._path(LEADER_EPOCH_CHECKPOINT)
             self._epochs = LeaderEpochCache(parse_epochs(text, path))
         await self._load_segments()
-        end_offset = self._segments.last.next_offset()
+        end_offset = self._end_offset()
         self._epochs.truncate_from_end(end_offset)
         start_offset = max(self._log_start_offset, self._segments.first.base_offset)
         self._epochs.truncate_from_start(start_offset)
@@ -140,7 +140,9 @@ class _Loader:
             log_start_offset=start_offset,
             end_offset=end_offset,
         )
-        self._segments.last.make_active()
+        await self._files.snapshots.remove_strays({s.base_offset for s in self._segments})
+        if not self._is_clean:
+            self._segments.last.make_active()
         return PartitionLog(
             self._environment,
             self._files,
@@ -264,9 +266,6 @@ class _Loader:
                     _log.warning("%s is removed: it has no data", path)
                     await self._disk.unlink(path)
         self._files.snapshots.found(snapshot_offsets)
-        await self._files.snapshots.remove_strays(
-            {segment.base_offset for segment in self._segments}
-        )
 
     def _open_segment(self, base_offset: int, kinds: list[FileKind]) -> None:
         segment = self._segment(
@@ -347,7 +346,7 @@ class _Loader:
             except SegmentOffsetOverflowError:
                 await split_segment(segment, self._files, self._config, self._pace)
                 raise
-        if len(self._segments) and self._segments.last.next_offset() < self._log_start_offset:
+        if len(self._segments) and self._end_offset() < self._log_start_offset:
             _log.warning(
                 "%s ends before its start %d; it begins anew",
                 self._files.directory,
@@ -359,4 +358,19 @@ class _Loader:
             self._segments.add(self._files.create_segment(self._log_start_offset, self._config))
             # Or a later one might survive without it, and the log would seem to begin there.
             await self._files.sync_names()
-        await self._files.snapshots.remove_above(self._segments.last.next_offset())
+        await self._files.snapshots.remove_above(self._end_offset())
+
+    def _end_offset(self) -> int:
+        """Where the log ends, which a clean shutdown has left in the checkpoint.
+
+        Without an entry there, and where the last segment had to be recovered, the files tell.
+        """
+        last = self._segments.last
+        if (
+            self._is_clean
+            and last.size_bytes
+            and last.base_offset not in self._without_index
+            and last.base_offset < self._recovery_point
+        ):
+            return self._recovery_point
+        return last.next_offset()

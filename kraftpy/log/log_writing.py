@@ -7,6 +7,7 @@ for.
 
 from __future__ import annotations
 
+import errno
 import logging
 
 from kraftpy.log.appending import (
@@ -193,6 +194,8 @@ class WritableLog(ReadableLog):
     def _segment_for(self, batches: BatchSet, now_ms: int) -> Segment:
         """The active segment, or a new one that `batches` begin."""
         segment = self._segments.last
+        if not segment.is_active:
+            self._activate(segment)
         if not segment.should_roll(
             size_bytes=batches.size_bytes,
             max_offset=batches.last_offset,
@@ -206,6 +209,22 @@ class WritableLog(ReadableLog):
         if not isinstance(batches.batches[0], RecordBatch):
             expected = batches.last_offset - RELATIVE_OFFSET_MAX
         return self.roll(expected)
+
+    def _activate(self, segment: Segment) -> None:
+        """The first append after a clean start, which has left the files of the log alone.
+
+        It took the log's end from a checkpoint. If that is not this log's, offsets would be given
+        twice: then the directory goes offline, and the next start recovers what is in it.
+        """
+        with self.storage_guard("append"):
+            try:
+                next_offset = segment.next_offset()
+            except CorruptRecord as error:
+                raise OSError(errno.EIO, str(error), segment.log_file.path) from error
+            if next_offset > self._watermarks.log_end.offset:
+                message = f"it goes up to {next_offset}, beyond the recovery point checkpoint"
+                raise OSError(errno.EIO, message, segment.log_file.path)
+            segment.make_active()
 
     def _info(self, batches: BatchSet) -> AppendInfo:
         marks = self._watermarks

@@ -311,7 +311,8 @@ class PartitionLog(WritableLog):
     async def close(self) -> None:
         """Flush everything and stop: after this a clean-shutdown marker tells the truth."""
         async with self._change("close"):
-            self._segments.last.make_inactive()
+            if self._segments.last.is_active:
+                self._segments.last.make_inactive()
             self._files.write_snapshot(self.producers.take_snapshot())
             await self._files.save_epochs(self.epochs)
             await self._files.sync(

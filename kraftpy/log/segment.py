@@ -353,6 +353,8 @@ class Segment(SegmentStore):
     def next_offset(self) -> int:
         """Behind the last batch; the base offset if there is none. For loading."""
         following = self.base_offset
+        if not self.size_bytes:
+            return following
         for header in self._headers_from(self.offset_index.last_entry):
             following = header.last_offset + 1
         return following
@@ -430,6 +432,11 @@ class Segment(SegmentStore):
         self.log_file.truncate(size_bytes)
         self.size_bytes = size_bytes
         return removed
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the indexes have room for more entries."""
+        return self._is_active
 
     def make_active(self) -> None:
         """Give the indexes room, in their files too."""

@@ -63,6 +63,8 @@ class Segments:
 
     def overlapping(self, start_offset: int, end_offset: int) -> list[Segment]:
         """Those that may hold offsets from `start_offset` up to, not including, `end_offset`."""
+        if start_offset >= end_offset:
+            return []
         low = max(0, bisect_right(self._bases, start_offset) - 1)
         high = bisect_left(self._bases, end_offset)
         return self._segments[low:high]

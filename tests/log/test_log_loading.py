@@ -8,7 +8,7 @@ import pytest
 from log_place import Place, TalliedDisk
 from log_rig import NOW_MS, TINY, Rig, batch, legacy, marker, values_in
 
-from kraftpy.log.errors import MalformedFileError
+from kraftpy.log.errors import MalformedFileError, StorageError
 from kraftpy.log.loading import load_log
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment import Segment
@@ -50,23 +50,66 @@ async def test_a_clean_start(rig: Rig) -> None:
     log = await rig.load(is_clean=True, recovery_point=40, log_start_offset=15)
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (15, 40, 40)
     assert log.epochs.entries == ((1, 15), (2, 20), (3, 30))
+    fill(log, 1)
     assert len(rig.get(f"{SEGMENT_28}.index")) == 1200
     assert len(rig.get(f"{SEGMENT_14}.index")) < 1200
-    fill(log, 5)
+    fill(log, 4)
     assert sorted(values_in(log)) == list(range(15, 45))
     assert old.log_end_offset == 40
 
 
-async def test_a_clean_start_reads_little(place: Place) -> None:
-    """LOG-61: of the indexes, the last entry of the active segment's, and no data of the others."""
+async def test_a_clean_start_reads_no_index_and_no_data(place: Place) -> None:
+    """LOG-61: epochs and producers are read; the checkpoint tells where the log ends."""
     rig = Rig.at(place)
     await built(rig)
     disk = TalliedDisk(place.disk)
     log = await Rig(disk, place.directory).load(is_clean=True, recovery_point=40)
     assert log.log_end_offset == 40
-    indexes = [path for path in disk.tally.opens if "index" in path]
-    assert all(SEGMENT_28 in path for path in indexes)
-    assert sum(length for _, length in disk.tally.reads) < 3000
+    assert [path for path in disk.tally.opens if "index" in path] == []
+    assert len(disk.tally.reads) == 2
+    small_files = ("leader-epoch-checkpoint", f"{40:020d}.snapshot")
+    assert [length for _, length in disk.tally.reads] == [len(rig.get(n)) for n in small_files]
+    await log.close()
+    assert await rig.names("index") == [
+        name
+        for base in (SEGMENT_0, SEGMENT_14, SEGMENT_28)
+        for name in (f"{base}.index", f"{base}.timeindex")
+    ]
+
+
+async def test_a_checkpoint_that_is_not_this_logs_gives_no_offset_twice(rig: Rig) -> None:
+    """LOG-61: the files go further than it says. The next start recovers them."""
+    await built(rig)
+    log = await rig.load(is_clean=True, recovery_point=35)
+    assert log.log_end_offset == 35
+    with pytest.raises(StorageError, match="goes up to 40, beyond the recovery point"):
+        fill(log, 1)
+    assert len(rig.owner.failures) == 1
+    log = await rig.load(recovery_point=35)
+    fill(log, 1)
+    assert sorted(values_in(log)) == list(range(41))
+
+
+async def test_a_rotten_end_is_found_before_anything_is_appended(rig: Rig) -> None:
+    await built(rig)
+    data = bytearray(rig.get(f"{SEGMENT_28}.log"))
+    # In the length of the last of twelve batches.
+    data[len(data) // 12 * 11 + 8] = 255
+    await rig.put(f"{SEGMENT_28}.log", bytes(data))
+    log = await rig.load(is_clean=True, recovery_point=40)
+    with pytest.raises(StorageError, match="a batch of"):
+        fill(log, 1)
+    assert len(rig.owner.failures) == 1
+
+
+async def test_without_a_checkpoint_the_files_tell_the_end(rig: Rig) -> None:
+    await built(rig)
+    for recovery_point in (0, 27, 28):
+        log = await rig.load(is_clean=True, recovery_point=recovery_point)
+        assert log.log_end_offset == 40
+    await rig.disk.unlink(f"{rig.directory}/{SEGMENT_28}.index")
+    log = await rig.load(is_clean=True, recovery_point=39)
+    assert log.log_end_offset == 40, "what was recovered is known better"
 
 
 async def test_an_unclean_start_recovers_from_the_recovery_point(place: Place) -> None:

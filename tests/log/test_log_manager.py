@@ -674,7 +674,7 @@ async def test_without_any_directory_there_is_no_start(memory: Home) -> None:
     async with memory.manager().running() as manager:
         for directory in (memory.a, memory.b):
             await fill(manager, f"t{directory[-1]}", directory=directory)
-    disk_of(memory).inject(ReadError(paths="*.log"))
+    disk_of(memory).inject(ReadError(paths="*/leader-epoch-checkpoint"))
     with pytest.raises(StorageError, match="no data directory can be used: /data/a: ta-0 can't"):
         async with memory.manager().running():
             pass
