@@ -119,6 +119,7 @@ def test_append_and_subtract_work_on_lists_from_their_default(cluster: SmallClus
     assert cluster.image.config(TOPIC, "u")[THROTTLED] == "0:1,0:2"
 
 
+KEY_STORE = "listener.name.internal.ssl.keystore.location"
 LONGEST = "0:1," * 8191 + "0:1"
 BAD = ("retention.ms", SET, "much")
 
@@ -150,6 +151,8 @@ REFUSED = [
     (BROKER, "9", [("num.io.threads", SET, "x")], ErrorCode.INVALID_CONFIG),
     (BROKER, "9", [("node.id", SET, "4")], ErrorCode.INVALID_CONFIG),
     (BROKER, "", [("advertised.listeners", SET, "A://a:1")], ErrorCode.INVALID_CONFIG),
+    (BROKER, "", [(KEY_STORE, SET, "/a")], ErrorCode.INVALID_CONFIG),
+    (BROKER, "1", [(KEY_STORE, SET, "/a")], ErrorCode.NONE),
     (BROKER, "9", [("num.io.threads", SET, "4")], ErrorCode.BROKER_ID_NOT_REGISTERED),
     (BROKER, "100", [("num.io.threads", SET, "4")], ErrorCode.NONE),
     (BROKER, "", [("num.io.threads", SET, "4")], ErrorCode.NONE),

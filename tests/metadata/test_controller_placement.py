@@ -79,6 +79,14 @@ def test_replicas_are_even_over_racks_of_one_size(
     assert set(replicas.values()) == {replication_factor}
 
 
+def test_partitions_in_a_row_are_led_from_different_racks() -> None:
+    brokers = [broker(number, rack=f"r{number % 3}") for number in range(9)]
+    placed = ReplicaPlacer(brokers, Random(2)).place(9, 1)
+    racks = [replicas[0] % 3 for replicas in placed]
+    for start in (0, 3, 6):
+        assert sorted(racks[start : start + 3]) == [0, 1, 2]
+
+
 def test_one_rack_gives_rotations() -> None:
     brokers = [broker(number) for number in range(4)]
     placed = ReplicaPlacer(brokers, Random(1)).place(4, 3)
