@@ -223,6 +223,13 @@ def test_a_partition_that_never_led_is_initialised() -> None:
         r.PartitionChangeRecord(0, topic_id("orders"), isr=(1, 2), leader=1),
     )
     assert states.state(topic_id("orders"), 0) is PartitionState.ONLINE
+    # What it has already is not written again.
+    alone = r.PartitionRecord(0, topic_id("alone"), (1, 0), (1,))
+    cluster.happen(r.TopicRecord("alone", topic_id("alone")), alone)
+    waiting = cluster.context.partition_states.to_bring_online()
+    assert tuple(leader_and_isr_changes(cluster.context, partitions=waiting)) == (
+        r.PartitionChangeRecord(0, topic_id("alone"), leader=1),
+    )
 
 
 def test_a_reassignment_goes_on_when_a_broker_dies() -> None:

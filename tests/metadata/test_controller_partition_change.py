@@ -248,6 +248,14 @@ def test_the_last_leader_is_noted_once() -> None:
     assert losing.build() == change(eligible_leader_replicas=(1,))
 
 
+def test_the_last_leader_is_not_noted_while_somebody_is_in_sync() -> None:
+    """15.4: the one in sync is waited for, dead or not."""
+    before = partition((0, 1), (0, 1), 0)
+    losing = builder(before, (), rules=WITH_ELR)
+    losing.isr = (1,)
+    assert losing.build() == change(leader=-1, isr=(1,))
+
+
 def test_eligible_replicas_go_with_the_feature() -> None:
     """What is left from when the feature was on is cleared by the next change, and never used."""
     before = partition((0, 1), (0,), 0, eligible_leader_replicas=(1,), last_known_elr=(1,))
