@@ -419,7 +419,8 @@ class LogDirectory:
 
         async def remove() -> None:
             self.leaving.remove(log)
-            log.go_offline("it was deleted")
+            # Not under a flush that is about to save something in that directory.
+            await log.leave("it was deleted")
             await self._remove(log.directory, log.topic_partition, topic_id)
 
         self._remove_later(log.topic_partition, topic_id, delay_ms, remove)

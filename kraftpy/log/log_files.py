@@ -33,7 +33,14 @@ __all__ = ["LogFiles"]
 class LogFiles:
     """`directory` is where they are now: directories are renamed."""
 
-    __slots__ = ("_environment", "_epoch_file", "_names_changed", "directory", "snapshots")
+    __slots__ = (
+        "_environment",
+        "_epoch_file",
+        "_names_changed",
+        "_replaced",
+        "directory",
+        "snapshots",
+    )
 
     def __init__(self, environment: LogEnvironment, directory: str) -> None:
         self._environment = environment
@@ -41,6 +48,8 @@ class LogFiles:
         self._epoch_file = AtomicFile(environment.disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.snapshots = ProducerSnapshots(environment.disk, directory)
         self._names_changed = False
+        # By base offset, the last segment that the one there now has replaced.
+        self._replaced: dict[int, Segment] = {}
 
     def create_segment(self, base_offset: int, config: LogConfig, *, suffix: str = "") -> Segment:
         """An empty segment, for the end of the log or with a suffix for the cleaner."""
@@ -90,12 +99,20 @@ class LogFiles:
     async def sync_names(self) -> None:
         await self._environment.disk.sync_directory(self.directory)
 
-    async def retire(
-        self, segment: Segment, delay_ms: int, *, keeps_snapshot: bool = False
-    ) -> None:
-        """Take a segment's files, and the snapshot at its base, out of the log."""
+    async def retire(self, segment: Segment, delay_ms: int, *, is_replaced: bool = False) -> None:
+        """Take a segment's files out of the log, and the snapshot at its base.
+
+        That stays if the segment is replaced by another with the same base.
+        """
         environment = self._environment
-        if not keeps_snapshot:
+        earlier = self._replaced.pop(segment.base_offset, None)
+        if earlier is not None:
+            # Its name is about to be this one's. Whoever reads from it still, and finds the handle
+            # closed meanwhile, must not get the bytes of another.
+            earlier.close_untouched()
+        if is_replaced:
+            self._replaced[segment.base_offset] = segment
+        else:
             await self.snapshots.remove(segment.base_offset)
         await segment.rename(environment.disk, self.directory, DELETED_SUFFIX)
         environment.owner.unlink_later([file.path for file in segment.files], delay_ms)

@@ -60,7 +60,8 @@ async def copy_step(current: PartitionLog, future: PartitionLog) -> int:
     if found.records is None:
         return 0
     records = found.records
-    data = bytearray(await records.file.read(records.length, records.position))
+    with current.storage_guard("read"):
+        data = bytearray(await records.file.read(records.length, records.position))
     if _agreed_offset(current, future) < start_offset or current.log_end_offset <= start_offset:
         # It was truncated meanwhile; what was read may be of no log any more.
         return 0

@@ -301,7 +301,7 @@ class PartitionLog(WritableLog):
                 await self._files.retire(
                     segment,
                     self.config.file_delete_delay_ms,
-                    keeps_snapshot=self._segments.get(segment.base_offset) is not None,
+                    is_replaced=self._segments.get(segment.base_offset) is not None,
                 )
             await self._files.finish_swap(new)
             return True
@@ -328,6 +328,11 @@ class PartitionLog(WritableLog):
         self._refusal = LogClosedError(f"{self.directory} is offline: {reason}")
         for segment in self._segments:
             segment.close_untouched()
+
+    async def leave(self, reason: str) -> None:
+        """Stop as `go_offline` does, but when the change under way, if there is one, is done."""
+        async with self._turn:
+            self.go_offline(reason)
 
     async def rename_directory(self, new_directory: str) -> None:
         """Another name in the same data directory: for deletion, or when a future log has come."""

@@ -771,3 +771,24 @@ async def test_epochs_are_durable_before_their_first_batches_go() -> None:
     disk.crash(CrashPolicy.DROP_ALL, Random(1))
     again = await CompactedRig(disk, "/data").start()
     assert again.epochs.entries == ((0, 0), (3, 2))
+
+
+async def test_a_reader_of_what_was_replaced_twice_gets_no_other_bytes(place: Place) -> None:
+    """LOG-115: the second to leave under a name takes it from the first."""
+    rig = CompactedRig(place.disk, place.directory)
+    log = await rig.start()
+    for turn in range(3):
+        rig.put(b"a", b"x" * (turn + 1))
+        rig.put(b"b%d" % turn, b"y")
+    old = log.read(0, 1 << 20)
+    assert old.records is not None
+    data = old.records.file.pread(old.records.length, 0)
+    assert await rig.clean()
+    rig.pool._evict(0)
+    assert old.records.file.pread(old.records.length, 0) == data, "by its new name"
+    rig.put(b"a", b"z")
+    assert await rig.clean()
+    rig.pool._evict(0)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        old.records.file.pread(old.records.length, 0)
+    assert rig.owner.failures == []

@@ -6,6 +6,8 @@ import errno
 import logging
 import os
 import socket
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -835,3 +837,28 @@ async def test_progress_is_told(
     assert any(line.startswith("closed 1 logs directory=/data/a") for line in caplog.messages)
     async with memory.manager().running():
         assert any(line.startswith("loaded 1 logs directory=/data/a") for line in caplog.messages)
+
+
+async def test_a_flush_under_way_does_not_hinder_the_removal(
+    memory: Home, autojump_clock: MockClock
+) -> None:
+    """It may be about to save leader epochs in the very directory that is removed."""
+    disk = MemoryDisk(clock=MemoryClock(), random=Random(2))
+    memory.disk = disk
+    memory.config = replace(SMALL, file_delete_delay_ms=0)
+    async with memory.manager().running() as manager:
+        for seed in range(20):
+            log = await manager.get_or_create(("t", 0), is_new=True)
+            log.append_as_leader(batch(b"a"), seed)
+            disk.inject(SlowDisk(mean_more_seconds=0.001))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(manager.delete, ("t", 0))
+                while not log._turn.locked():
+                    await trio.lowlevel.checkpoint()
+                with suppress(StorageError):
+                    await log.flush()
+            await trio.sleep(1)
+            assert memory.events.unlinked != []
+            disk.heal()
+            assert memory.events.failed == []
+            memory.events.unlinked.clear()

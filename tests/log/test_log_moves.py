@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from random import Random
 
@@ -12,6 +13,7 @@ from log_rig import batch, marker, values_in
 from trio.testing import MockClock
 
 from kraftpy.log.errors import StorageError, UnknownDirectoryError
+from kraftpy.log.handles import PooledFile
 from kraftpy.log.manager import LogManager
 from kraftpy.log.offsets import Isolation
 from kraftpy.log.partition_log import PartitionLog
@@ -365,3 +367,19 @@ async def test_slow_disks_do_not_change_what_happens(home: Home, autojump_clock:
         log = manager.get(T)
         assert log is not None
         assert len(values_in(log)) == 400
+
+
+async def test_data_that_can_not_be_copied_takes_its_directory_offline(
+    home: Home, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the headers, which are read before, were fine."""
+
+    async def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with home.manager().running() as manager:
+        await filled(manager, home)
+        monkeypatch.setattr(PooledFile, "read", fail)
+        with pytest.raises(StorageError, match="can't read"):
+            await manager.move(("t", 0), home.b, lambda _: None)
+        assert [path for path, _ in home.events.failed] == [home.a]
