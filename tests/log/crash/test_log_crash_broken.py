@@ -13,6 +13,7 @@ from log_crash_explorer import Explorer
 from log_crash_home_workloads import played_at_home
 from log_crash_workloads import played
 
+from kraftpy.log import log_directory
 from kraftpy.log.checkpoints import AtomicFile
 from kraftpy.log.errors import LogError
 from kraftpy.log.index import OffsetIndex, SegmentIndex
@@ -27,7 +28,7 @@ from kraftpy.log.segment_files import SWAP_SUFFIX
 from kraftpy.log.snapshots import ProducerSnapshots
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.errors import RecordDataError
-from kraftpy.world import InternalInvariant
+from kraftpy.world import Disk, InternalInvariant
 
 SAMPLE = 300
 # What a crash test may end with; anything else is a mistake in a case.
@@ -85,8 +86,8 @@ async def announce_forwards(self: LogFiles, segments: list[Segment]) -> None:
         await self.sync_names()
 
 
-async def make_unsynced(self: LogDirectory) -> None:
-    await self._world.disk.make_directory(self.path)
+async def make_unsynced(disk: Disk, path: str) -> None:
+    await disk.make_directory(path)
 
 
 LOG_BREAKS: dict[str, tuple[Any, str, Any, str]] = {
@@ -120,7 +121,7 @@ LOG_BREAKS: dict[str, tuple[Any, str, Any, str]] = {
     "replaced segments stay": (LogFiles, "retire", nothing, "swap"),
 }
 HOME_BREAKS: dict[str, tuple[Any, str, Any, str]] = {
-    "directories are made unsynced": (LogDirectory, "_make_path", make_unsynced, "create"),
+    "directories are made unsynced": (log_directory, "make_path", make_unsynced, "create"),
     "topic ids are not written": (Partitions, "_write_topic_id", nothing, "create"),
     "recovery points outlive a truncation": (
         Partitions,
