@@ -77,7 +77,7 @@ class Fail:
 
 
 def topic(name: str) -> r.TopicRecord:
-    return r.TopicRecord(name, Uuid(name.encode().rjust(16, b".")))
+    return r.TopicRecord(name, Uuid(name.encode().rjust(16, b".")[-16:]))
 
 
 def nothing_more(topic_name: str | None) -> ControllerResult[bool]:
@@ -160,6 +160,7 @@ class Rig:
         self.committed_count = 0
         self.end_offset = 0
         self.now_ms = 1_000
+        self.wall_ms = WALL_MS
         self.refuses_appends = False
         self.effects: list[ControllerEffect] = []
 
@@ -245,7 +246,7 @@ class Rig:
 
     def poll(self) -> list[ControllerEffect]:
         """One poll, its effects carried out."""
-        effects = self.controller.poll(self.now_ms, WALL_MS, self.end_offset)
+        effects = self.controller.poll(self.now_ms, self.wall_ms, self.end_offset)
         refused = None
         for effect in effects:
             if not isinstance(effect, AppendRecords) or effect.epoch == refused:

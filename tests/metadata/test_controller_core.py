@@ -16,6 +16,7 @@ from controller_core_rig import (
 )
 
 from kraftpy.metadata import records as r
+from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.controller.effects import (
     Answer,
     AppendRecords,
@@ -25,6 +26,7 @@ from kraftpy.metadata.controller.effects import (
 from kraftpy.metadata.controller.event_queue import ControllerState
 from kraftpy.metadata.controller.operations import Turn
 from kraftpy.metadata.controller.result import Caller, ControllerError, ControllerResult
+from kraftpy.metadata.controller.transitions import ReplicaState
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.world import InternalInvariant
 
@@ -170,6 +172,16 @@ def test_bytes_count_too() -> None:
     rig.submit(2, Write(large[:9]))
     rig.run()
     assert [len(each.values) for each in rig.appended] == [9]
+
+
+def test_a_user_may_not_ask_for_too_many_bytes() -> None:
+    """KRF-103: the limit of a batch is not the user's to know, so it is no error of ours."""
+    rig = active()
+    names = tuple(f"{number}" + "n" * (900 << 10) + f"{number}" for number in range(10))
+    rig.submit(1, CreateForUser(names))
+    rig.run()
+    assert rig.refusals == [(1, ErrorCode.POLICY_VIOLATION)]
+    assert rig.controller.is_active
 
 
 def test_an_atomic_result_that_is_too_large_is_an_error_of_ours() -> None:
@@ -374,6 +386,50 @@ def test_standbys_follow_committed_records_and_take_over_without_reading() -> No
     assert rig.context.heartbeats is not None
 
 
+def test_what_is_derived_later_begins_with_everything_there_is() -> None:
+    """CTL-2."""
+    rig = active()
+    rig.submit(1, Create(("a",)))
+    rig.run()
+    follower = TopicFollower()
+    rig.context.follow(follower)
+    rig.submit(2, Create(("b",)))
+    rig.run()
+    assert follower.names == ["a", "b"]
+    rig.controller.leadership_lost(1, rig.now_ms)
+    assert follower.names == []
+
+
+class TopicFollower:
+    """Knows the topics from changes alone."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def update(self, changes: ImageChanges) -> None:
+        for change in changes.topics:
+            if change.after is not None:
+                self.names.append(change.after.name)
+            elif change.before is not None:
+                self.names.remove(change.before.name)
+
+
+def test_new_replicas_are_those_of_this_leadership_that_nobody_has_acknowledged() -> None:
+    """CTL-36: acknowledgements begin and end with a leadership."""
+    rig = active()
+    broker = r.RegisterBrokerRecord(1, topic("b").topic_id, 7, (), fenced=False)
+    partition = r.PartitionRecord(0, topic("a").topic_id, (1,), (1,), leader=1)
+    rig.submit(1, Write((broker, topic("a"), partition)))
+    rig.run()
+    rig.commit()
+    state = rig.context.replica_states.state
+    assert state(topic("a").topic_id, 0, 1) is ReplicaState.NEW
+    rig.controller.leadership_lost(1, rig.now_ms)
+    assert state(topic("a").topic_id, 0, 1) is ReplicaState.ONLINE
+    active(rig, epoch=2)
+    assert state(topic("a").topic_id, 0, 1) is ReplicaState.ONLINE
+
+
 # Giving up.
 
 
@@ -441,6 +497,25 @@ def test_being_elected_again_in_a_newer_epoch_begins_anew() -> None:
     assert rig.refusals == [(1, ErrorCode.NOT_CONTROLLER)]
     assert rig.controller.is_active
     assert rig.names == []
+
+
+def test_a_newer_epoch_of_our_own_begins_anew_before_anything_of_it_is_seen() -> None:
+    rig = active()
+    rig.submit(1, Create(("a",)))
+    rig.run()
+    rig.controller.leader_changed(2, 1, rig.now_ms)
+    assert rig.context.epoch == 2
+    assert rig.names == []
+    rig.run()
+    assert rig.refusals == [(1, ErrorCode.NOT_CONTROLLER)]
+
+
+def test_old_news_of_a_leader_change_nothing() -> None:
+    """CTL-5: epochs only grow."""
+    rig = active(epoch=5)
+    rig.controller.leader_changed(4, 2, rig.now_ms)
+    assert rig.controller.is_active
+    assert rig.controller.describe().leader_id == 1
 
 
 def test_a_refused_append_ends_the_leadership() -> None:
@@ -555,6 +630,15 @@ def test_an_operation_may_limit_its_wait(waited_ms: int, is_late: bool) -> None:
     assert late == ([Create(("a",))] if is_late else [])
     assert rig.refusals == ([(1, ErrorCode.REQUEST_TIMED_OUT)] if is_late else [])
     assert rig.metric("TimedOutBrokerHeartbeatCount") == is_late
+
+
+@pytest.mark.parametrize(("caller_ms", "limit_ms"), [(5, 20), (20, 5)])
+def test_the_earlier_of_two_deadlines_counts(caller_ms: int, limit_ms: int) -> None:
+    rig = active(Rig(max_queue_ms=limit_ms))
+    rig.submit(1, Create(("a",)), Caller(0, deadline_ms=rig.now_ms + caller_ms))
+    rig.now_ms += 5
+    rig.run()
+    assert rig.refusals == [(1, ErrorCode.REQUEST_TIMED_OUT)]
 
 
 def test_a_preempted_request_is_not_late() -> None:

@@ -189,6 +189,19 @@ def test_counts_are_the_active_controllers_and_zero_after_it() -> None:
     assert rig.metric("NewActiveControllersCount") == 1
 
 
+def test_a_standby_knows_how_old_its_newest_record_is() -> None:
+    """CTL-150: and the active controller lags behind nobody."""
+    rig = Rig()
+    rig.append(1, *BOOTSTRAP)
+    rig.wall_ms += 70
+    rig.poll()
+    rig.commit()
+    assert rig.metric("LastAppliedRecordLagMs") == 70
+    lead(rig, 2)
+    rig.run()
+    assert rig.metric("LastAppliedRecordLagMs") == 0
+
+
 def test_metrics_are_refreshed_after_a_failure_too() -> None:
     """CTL-25."""
     rig = Rig()
@@ -327,6 +340,18 @@ def test_a_broken_connection_leads_to_a_probe_at_once_and_again() -> None:
     rig.effects.clear()
     rig.run_until(START_MS + 6_000)
     assert rig.effects.count(ProbeBroker(1, "host1", 9000)) == 2
+
+
+def test_a_broker_that_stays_silent_is_probed_ever_more_rarely() -> None:
+    """Also behind the end of its session, should nobody fence it."""
+    rig = Rig()
+    rig.append(1, *BOOTSTRAP, broker(1))
+    lead(rig, 2)
+    counts = []
+    for seconds in (1, 2, 4, 9, 10):
+        rig.run_until(START_MS + seconds * 1_000)
+        counts.append(rig.effects.count(ProbeBroker(1, "host1", 9000)))
+    assert counts == [2, 3, 4, 5, 6]
 
 
 def test_refusal_of_all_listeners_fences_and_one_word_of_the_broker_saves_it() -> None:

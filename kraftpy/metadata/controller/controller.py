@@ -445,7 +445,6 @@ class Controller:
         context.heartbeats = None
         context.replica_states.forget_acknowledgements(None)
         context.revert()
-        self._tasks.stop()
 
     def _not_controller(self) -> ControllerError:
         if self._leader_id == NO_LEADER:

@@ -50,7 +50,7 @@ class PeriodicTask:
 
 
 class PeriodicTasks:
-    """The tasks of one controller, on its queue."""
+    """The tasks of one controller, on its queue. Who clears the queue ends them."""
 
     __slots__ = ("_on_fault", "_queue", "_tasks", "_write")
 
@@ -67,13 +67,9 @@ class PeriodicTasks:
         self._on_fault = on_fault
 
     def start(self, now_ms: int) -> None:
+        """A leadership begins."""
         for task in self._tasks:
             self._schedule(task, now_ms + task.first_delay_ms)
-
-    def stop(self) -> None:
-        """Idempotent."""
-        for task in self._tasks:
-            self._queue.cancel(task.name)
 
     def _schedule(self, task: PeriodicTask, due_ms: int) -> None:
         self._queue.defer(task.name, Event(task.name, task.kind, partial(self._run, task)), due_ms)
