@@ -99,6 +99,14 @@ def _add_format_arguments(parser: ArgumentParser) -> None:
         help="begin with this level of a feature; may be given many times",
     )
     parser.add_argument(
+        "-S",
+        "--add-scram",
+        action="append",
+        default=[],
+        metavar="CREDENTIAL",
+        help="begin with a user: SCRAM-SHA-256=[name=USER,password=SECRET]",
+    )
+    parser.add_argument(
         "-g",
         "--ignore-formatted",
         action="store_true",
@@ -174,6 +182,7 @@ def _format(options: Namespace) -> int:
 
 def _format_request(options: Namespace) -> FormatRequest:
     from kraftpy.metadata.format import FormatRequest, parse_initial_controllers
+    from kraftpy.metadata.scram_option import parse_scram_option
 
     initial = options.initial_controllers
     features: dict[str, int] = {}
@@ -184,6 +193,11 @@ def _format_request(options: Namespace) -> FormatRequest:
         controllers = () if initial is None else parse_initial_controllers(initial)
     except ValueError as error:
         raise CommandFailed(f"--initial-controllers: {error}", exit_code=EXIT_USAGE) from None
+    source = random.SystemRandom()
+    try:
+        credentials = tuple(parse_scram_option(text, source) for text in options.add_scram)
+    except ValueError as error:
+        raise CommandFailed(f"--add-scram: {error}", exit_code=EXIT_USAGE) from None
     return FormatRequest(
         cluster_id=options.cluster_id,
         standalone=options.standalone,
@@ -191,6 +205,7 @@ def _format_request(options: Namespace) -> FormatRequest:
         has_no_initial_controllers=options.no_initial_controllers,
         release=options.release_version,
         features=features,
+        credentials=credentials,
         ignores_formatted=options.ignore_formatted,
     )
 

@@ -40,6 +40,7 @@ from kraftpy.metadata.features import (
     KRAFT_VERSION,
     LATEST_METADATA_VERSION,
     METADATA_VERSIONS,
+    SCRAM_LEVEL,
     default_levels,
     metadata_version_at,
     metadata_version_of_release,
@@ -232,6 +233,11 @@ def _levels(config: NodeConfig, request: FormatRequest) -> dict[str, int]:
         raise FormatRefusedError(
             f"metadata.version {level} is not known; choose from {first.level} ({first.name}) to "
             f"{last.level} ({last.name})"
+        )
+    if request.credentials and level < SCRAM_LEVEL:
+        raise FormatRefusedError(
+            f"--add-scram needs metadata.version {SCRAM_LEVEL} (3.5-IV2) at least; choose a later "
+            "--release-version"
         )
     levels = default_levels(level)
     _check_kraft_version(config, request, features.pop(KRAFT_VERSION, None))

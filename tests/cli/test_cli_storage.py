@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
+import trio
 from support.kafka_jars import run_java
 
 from kraftpy.cli.main import main
+from kraftpy.metadata.bootstrap import read_bootstrap
+from kraftpy.metadata.records import UserScramCredentialRecord
+from kraftpy.world.real_disk import RealDisk
 
 Captured = pytest.CaptureFixture[str]
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -141,6 +146,52 @@ def test_versions(capsys: Captured) -> None:
     assert capsys.readouterr().out.count("needs nothing") == 2
     for wrong in ("metadata.version=31", "group.version=2", "no.version=1"):
         assert main([*words, wrong]) == 2
+
+
+def test_first_users(tmp_path: Path, capsys: Captured) -> None:
+    """The figures are those of RFC 7677, section 3; the password itself is nowhere."""
+    config = write_config(tmp_path)
+    option = 'SCRAM-SHA-256=[name=user,iterations=4096,salt="W22ZaJ0SNY7soEsUEjb6gQ==",'
+    assert main(format_words(config, "-s", "-S", option + "password=pencil]")) == 0
+    [*_, user] = trio.run(read_bootstrap, RealDisk(), f"{tmp_path}/a") or ()
+    assert isinstance(user, UserScramCredentialRecord)
+    assert (user.name, user.mechanism, user.iterations) == ("user", 1, 4096)
+    assert b64encode(user.stored_key) == b"WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY="
+    assert b64encode(user.server_key) == b"wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
+    assert b"pencil" not in (tmp_path / "a" / "bootstrap.checkpoint").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        ("SCRAM-MD5=[name=a,password=secret]", "write SCRAM-SHA-256=["),
+        ("SCRAM-SHA-256=[password=secret]", "name is missing"),
+        ("SCRAM-SHA-256=[name=a]", "either password or saltedpassword"),
+        ("SCRAM-SHA-256=[name=a,password=secret,saltedpassword=YQ==]", "either password"),
+        ("SCRAM-SHA-256=[name=a,password=]", "the password is empty"),
+        ("SCRAM-SHA-256=[name=a,password=secret,iterations=4095]", "from 4096 to 16384"),
+        ("SCRAM-SHA-256=[name=a,password=secret,iterations=16385]", "from 4096 to 16384"),
+        ("SCRAM-SHA-256=[name=a,password=secret,salt=?]", "salt is not base64"),
+        ("SCRAM-SHA-256=[name=a,saltedpassword=YQ==]", "needs the salt"),
+        ("SCRAM-SHA-256=[name=a,name=b,password=secret]", "given twice"),
+        ("SCRAM-SHA-256=[name=a,colour=b,password=secret]", "colour is not known"),
+        ('SCRAM-SHA-256=[name="a,password=secret]', "can't be read"),
+    ],
+)
+def test_users_that_can_not_be(
+    tmp_path: Path, capsys: Captured, option: str, complaint: str
+) -> None:
+    assert main(format_words(write_config(tmp_path), "-s", "-S", option)) == 2
+    shown = capsys.readouterr().err
+    assert complaint in shown
+    assert "=secret," not in shown
+
+
+def test_users_need_a_release_that_knows_them(tmp_path: Path, capsys: Captured) -> None:
+    words = ["-s", "-r", "3.5-IV1", "-S", "SCRAM-SHA-512=[name=a,password=b]"]
+    assert main(format_words(write_config(tmp_path), *words)) == 1
+    assert "needs metadata.version 11" in capsys.readouterr().err
+    assert main(format_words(write_config(tmp_path), *words[:1], "-r", "3.5", *words[3:])) == 0
 
 
 @pytest.mark.java
