@@ -83,6 +83,7 @@ class Connection:
         "_identity",
         "_is_drained",
         "_line",
+        "_on_end",
         "_reader",
         "_received_at",
         "_reservation",
@@ -119,6 +120,7 @@ class Connection:
         self.principal = "User:ANONYMOUS"
         self.last_active = now
         self.is_closed = False
+        self._on_end: list[Callable[[], None]] = []
 
         self._line = AnswerLine(self, stream, surroundings.clock, surroundings.spawn)
         self._reader = FrameReader(surroundings.limits.request_max_bytes, surroundings.buffers)
@@ -214,6 +216,14 @@ class Connection:
             self._line.close()
             self.wake()
             self._surroundings.on_closed(self)
+            for callback in self._on_end:
+                callback()
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        if self.is_closed:
+            callback()
+        else:
+            self._on_end.append(callback)
 
     def wake(self) -> None:
         if self._wait_scope is not None:

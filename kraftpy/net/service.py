@@ -47,6 +47,13 @@ class Channel(Protocol):
     client_software_name: str
     client_software_version: str
 
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called once when the connection is closed, by whomever; at once if it is.
+
+        It must not raise, and hears of nothing but the end: the peer may have been gone for long.
+        """
+        ...
+
 
 class Answer(Protocol):
     """The place of one request's answer in its connection's order."""

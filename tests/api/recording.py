@@ -27,6 +27,14 @@ class RecordingChannel:
     principal: str = "User:ANONYMOUS"
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
+    on_end_callbacks: list[Callable[[], None]] = field(default_factory=list)
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        self.on_end_callbacks.append(callback)
+
+    def end(self) -> None:
+        for callback in self.on_end_callbacks:
+            callback()
 
 
 @dataclass

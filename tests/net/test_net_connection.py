@@ -460,3 +460,25 @@ async def test_what_on_sent_finishes_is_not_sent_twice() -> None:
             second.send((framed(b"second"),))
             first.send((framed(b"1"),), lambda: third.send((framed(b"third"),)))
             assert [await client.read() for _ in range(3)] == [b"1", b"second", b"third"]
+
+
+async def test_who_wants_to_know_hears_of_the_end_once(surrounding: Surrounding) -> None:
+    """By the peer's doing or ours; who asks behind the end is told at once."""
+    heard: list[str] = []
+    async with serving(surrounding, WordService()) as running:
+        client, other = await running.connect(), await running.connect()
+        await client.ask(b"a")
+        await other.ask(b"b")
+        first, second = running.server.connections
+        first.on_end(lambda: heard.append("first"))
+        first.on_end(lambda: heard.append("again"))
+        second.on_end(lambda: heard.append("second"))
+        assert heard == []
+        client.close()
+        await eventually(lambda: first.is_closed)
+        assert heard == ["first", "again"]
+        second.close()
+        second.close()
+        assert heard == ["first", "again", "second"]
+        second.on_end(lambda: heard.append("late"))
+        assert heard == ["first", "again", "second", "late"]
