@@ -1,0 +1,328 @@
+"""The L2 simulation of a cluster: controllers, brokers and clients on an event heap, from one seed.
+
+Every controller node has a Raft core, a loader and the whole controller; every broker a core that
+observes, a loader, and the life of a broker without data. First faults, with all invariants after
+every event; then everything heals, and within bounded time the cluster must be as it should be:
+brokers unfenced, partitions led, moves done, deletions complete, requests answered, all images
+equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kraftpy.metadata.features import ELIGIBLE_LEADER_REPLICAS
+from kraftpy.metadata.image import MetadataImage
+from kraftpy.metadata.records import NO_LEADER
+from kraftpy.protocol.ids import Uuid
+from kraftpy.raft.memory_storage import MemoryStorage
+from kraftpy.raft.quorum import RaftConfig
+from kraftpy.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from kraftpy.sim.cluster_broker import SimulatedBroker
+from kraftpy.sim.cluster_clients import Clients
+from kraftpy.sim.cluster_controller import CLUSTER_ID, SimulatedController
+from kraftpy.sim.cluster_nemesis import ClusterNemesis
+from kraftpy.sim.cluster_network import ClusterNetwork
+from kraftpy.sim.cluster_node import MetadataNode
+from kraftpy.sim.cluster_rules import ClusterRules
+from kraftpy.sim.cluster_swarm import ClusterSwarm, draw_cluster_swarm
+from kraftpy.sim.cluster_truth import ClusterTruth
+from kraftpy.sim.digest import EventDigest, RunTrace
+from kraftpy.sim.kernel import EventHeap
+from kraftpy.sim.quorum_invariants import InvariantViolated, QuorumInvariants
+from kraftpy.sim.quorum_network import host_of
+from kraftpy.sim.quorum_node import QuorumNode
+from kraftpy.world.memory_rng import MemoryRng
+
+__all__ = ["ClusterRun", "ClusterSimulation", "run_cluster"]
+
+_LISTENER = "CONTROLLER"
+# Virtual time within which a healed cluster must be in order.
+_LIVENESS_LIMIT_US = 180_000_000
+_ORDER_CHECK_US = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRun:
+    """What a run did."""
+
+    seed: int
+    swarm: ClusterSwarm
+    trace: RunTrace
+    event_count: int
+    virtual_us: int
+    committed_end: int
+    elections: int
+    topics_created: int
+    partition_changes: int
+    registrations: int
+    replies: int
+
+
+class ClusterSimulation:
+    __slots__ = (
+        "_next_look_us",
+        "_nemesis",
+        "_workload_random",
+        "brokers",
+        "clients",
+        "controllers",
+        "digest",
+        "faulty",
+        "heap",
+        "invariants",
+        "network",
+        "seed",
+        "swarm",
+        "truth",
+    )
+
+    def __init__(
+        self, seed: int, swarm: ClusterSwarm | None = None, window: range = range(0)
+    ) -> None:
+        rng = MemoryRng(seed, "cluster")
+        self.seed = seed
+        self.swarm = swarm or draw_cluster_swarm(rng.stream("swarm"))
+        self.heap = EventHeap()
+        self.digest = EventDigest(window)
+        self.invariants = QuorumInvariants()
+        rules = ClusterRules(allows_unclean=self.swarm.allows_unclean)
+        self.truth = ClusterTruth(self.invariants, rules, self.digest)
+        self.network = ClusterNetwork(self.heap, self.swarm.quorum, rng)
+        self.faulty = True
+        self._next_look_us = 0
+        self._workload_random = rng.stream("workload")
+        self.controllers: dict[int, SimulatedController] = {}
+        self.brokers: dict[int, SimulatedBroker] = {}
+        self._make_nodes(rng)
+        machines: dict[int, MetadataNode] = {**self.controllers, **self.brokers}
+        self.clients = Clients(
+            self.network,
+            list(machines.values()),
+            list(self.brokers),
+            self.swarm,
+            rng.stream("clients"),
+        )
+        self._nemesis = ClusterNemesis(
+            self.network,
+            self.invariants,
+            self.swarm,
+            rng.stream("nemesis"),
+            machines,
+            self.brokers,
+        )
+
+    def _make_nodes(self, rng: MemoryRng) -> None:
+        quorum = self.swarm.quorum
+        random = rng.stream("nodes")
+        count = quorum.voters + self.swarm.brokers
+        keys = [ReplicaKey(node_id, Uuid(random.randbytes(16))) for node_id in range(1, count + 1)]
+        voters = VoterSet(
+            Voter(ReplicaKey(key.node_id), (_endpoint(key.node_id),))
+            for key in keys[: quorum.voters]
+        )
+        for key in keys:
+            config = RaftConfig(
+                cluster_id=CLUSTER_ID,
+                local=key,
+                endpoints=(_endpoint(key.node_id),),
+                bootstrap_servers=tuple(
+                    _endpoint(each.node_id) for each in keys[: quorum.voters]
+                ),
+                static_voters=voters,
+                retry_backoff_ms=50,
+                fetch_max_bytes=quorum.fetch_max_bytes,
+                fetch_snapshot_max_bytes=2_000,
+            )
+            node = QuorumNode(
+                config,
+                MemoryStorage(),
+                heap=self.heap,
+                invariants=self.invariants,
+                digest=self.digest,
+                rng=rng,
+                wire=self.network,
+                sync_mean_us=quorum.sync_mean_us,
+                rate=1 + random.uniform(-quorum.drift, quorum.drift),
+            )
+            self.network.nodes[key.node_id] = node
+            self._make_machine(node, rng)
+
+    def _make_machine(self, node: QuorumNode, rng: MemoryRng) -> None:
+        node_id = node.node_id
+        random = rng.stream(f"machine {node_id}")
+        if node_id <= self.swarm.quorum.voters:
+            self.controllers[node_id] = SimulatedController(
+                node,
+                heap=self.heap,
+                truth=self.truth,
+                random=random,
+                network=self.network,
+                swarm=self.swarm,
+            )
+        else:
+            self.brokers[node_id] = SimulatedBroker(
+                node,
+                heap=self.heap,
+                truth=self.truth,
+                random=random,
+                network=self.network,
+                swarm=self.swarm,
+                others=self.brokers,
+            )
+
+    @property
+    def event_count(self) -> int:
+        """Events that reached a core, a controller, a loader or a broker."""
+        return self.invariants.checked_steps
+
+    # Phases.
+
+    def run(self, event_limit: int) -> ClusterRun:
+        """The safety phase for `event_limit` events, then the liveness phase."""
+        try:
+            for node in self.network.nodes.values():
+                node.start()
+            self._plan_wish()
+            self._plan_strike()
+            while self.event_count < event_limit:
+                self._run_event()
+            self._heal()
+            self._demand_order()
+            for machine in self.controllers.values():
+                machine.check_now()
+        except Exception as error:
+            error.add_note(
+                f"replay: python -m kraftpy.sim.cluster_run --seed {self.seed}"
+                f" --events {event_limit}  (virtual time {self.heap.now_us / 1e6:.6f} s,"
+                f" event {self.event_count}, {self.swarm})"
+            )
+            raise
+        truth = self.truth
+        return ClusterRun(
+            self.seed,
+            self.swarm,
+            self.digest.trace(),
+            self.event_count,
+            self.heap.now_us,
+            self.invariants.committed_end,
+            self.invariants.leader_count,
+            len(truth.created),
+            len(truth.versions),
+            len(truth.registered),
+            self.clients.replies,
+        )
+
+    def _run_event(self) -> None:
+        self.heap.run_next()
+        if self.invariants.majority_is_due:
+            self.invariants.check_majority(self.network.storages())
+
+    def _heal(self) -> None:
+        self.faulty = False
+        self.network.make_reliable()
+        for broker in self.brokers.values():
+            broker.is_calm = True
+        for node in self.network.nodes.values():
+            if node.paused:
+                node.resume()
+            core = node.core
+            if core is not None and core.quorum.shutdown_deadline_ms is not None:
+                node.crash(kept_promises=1.0, kept_log=1.0)
+            if not node.is_up:
+                node.start()
+
+    def _demand_order(self) -> None:
+        ends = [node.storage.log.end_offset for node in self.network.nodes.values()]
+        catch_up_us = 2 * (max(ends) - min(ends)) * self.swarm.quorum.round_trip_us
+        deadline_us = self.heap.now_us + _LIVENESS_LIMIT_US + catch_up_us
+        while (disorder := self._disorder()) is not None:
+            if self.heap.now_us > deadline_us:
+                raise InvariantViolated("liveness", disorder)
+            self._next_look_us = self.heap.now_us + _ORDER_CHECK_US
+            while self.heap.now_us < self._next_look_us:
+                self._run_event()
+
+    def _disorder(self) -> str | None:
+        """What isn't yet as it should be; None if all is."""
+        active = [each for each in self.controllers.values() if each.is_active]
+        if len(active) != 1:
+            return f"{len(active)} controllers are active"
+        self.truth.advance()
+        image = self.truth.image
+        for broker_id, broker in self.brokers.items():
+            known = image.brokers.get(broker_id)
+            if known is None or known.fenced or known.broker_epoch != broker.broker_epoch:
+                return f"broker {broker_id} is not there: {known}"
+            if known.in_controlled_shutdown or broker.wants_to_stop:
+                return f"broker {broker_id} is about to stop"
+        return (
+            _partition_disorder(image)
+            or self._difference(image)
+            or next(
+                (
+                    f"controller {node_id} has not answered {list(each.replies)}"
+                    for node_id, each in self.controllers.items()
+                    if len(each.replies) > len(self.brokers) * 2
+                ),
+                None,
+            )
+        )
+
+    def _difference(self, image: MetadataImage) -> str | None:
+        if image.pending_deletions:
+            return f"deletions are pending: {image.pending_deletions}"
+        for node_id, machine in (*self.controllers.items(), *self.brokers.items()):
+            loader = machine.loader
+            if loader is None:
+                return f"node {node_id} is down"
+            if image.provenance.last_offset - loader.image.provenance.last_offset > 20:
+                return f"node {node_id} is behind"
+            self.truth.check_whole(node_id, loader.image)
+        return None
+
+    # The workload and the nemesis.
+
+    def _plan_wish(self) -> None:
+        delay = self._workload_random.expovariate(1 / self.swarm.wish_mean_us)
+        self.heap.plan(int(delay) + 1, self._wish)
+
+    def _wish(self) -> None:
+        if self.faulty:
+            self.clients.wish()
+            self._plan_wish()
+
+    def _plan_strike(self) -> None:
+        delay = self._workload_random.expovariate(1 / self.swarm.quorum.nemesis_mean_us)
+        self.heap.plan(int(delay) + 1, self._strike)
+
+    def _strike(self) -> None:
+        if self.faulty:
+            self._nemesis.strike()
+            self._plan_strike()
+
+
+def _partition_disorder(image: MetadataImage) -> str | None:
+    """A partition that somebody could lead, or a move that could be done."""
+    has_elr = bool(image.features.get(ELIGIBLE_LEADER_REPLICAS))
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            can_lead = partition.isr + partition.eligible_leader_replicas
+            if has_elr and not can_lead:
+                can_lead = partition.last_known_elr
+            if partition.leader == NO_LEADER and can_lead:
+                return f"{topic.name} is not led: {partition}"
+            if partition.leader != NO_LEADER and (
+                partition.adding_replicas or partition.removing_replicas
+            ):
+                return f"{topic.name} is on the move: {partition}"
+    return None
+
+
+def _endpoint(node_id: int) -> Endpoint:
+    return Endpoint(_LISTENER, host_of(node_id), 9093)
+
+
+def run_cluster(seed: int, event_limit: int, *, window: range = range(0)) -> ClusterRun:
+    """One seed, from beginning to end."""
+    return ClusterSimulation(seed, window=window).run(event_limit)

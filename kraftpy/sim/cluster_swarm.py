@@ -1,0 +1,105 @@
+"""What one seed's cluster is like: its quorum, brokers, features, timeouts, and who asks for what.
+
+As for the quorum alone, a seed has some of everything and never all of it. Voters are fixed here:
+their changes, and disks that are lost, are the quorum simulation's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from random import Random
+
+from kraftpy.metadata.features import LATEST_METADATA_VERSION
+from kraftpy.sim.quorum_swarm import Fault, QuorumSwarm
+
+__all__ = ["ClusterSwarm", "Wish", "draw_cluster_swarm"]
+
+# Before ISR shrinks kept the leader epoch, before directories, before and after ELR.
+_METADATA_VERSIONS = (11, 14, 21, 25, LATEST_METADATA_VERSION.level)
+_FIRST_VERSION_WITH_ELR = 23
+
+
+class Wish(StrEnum):
+    """What clients and operators ask for."""
+
+    CREATE = "create"
+    DELETE = "delete"
+    GROW = "grow"
+    ELECT = "elect"
+    REASSIGN = "reassign"
+    CONFIGURE = "configure"
+    UNREGISTER = "unregister"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSwarm:
+    """The parameters of one run; times in the units that their names end with."""
+
+    quorum: QuorumSwarm
+    brokers: int = 3
+    metadata_version: int = LATEST_METADATA_VERSION.level
+    has_elr: bool = True
+    allows_unclean: bool = False
+    wishes: tuple[Wish, ...] = tuple(Wish)
+    topics_max: int = 6
+    partitions_max: int = 3
+    wish_mean_us: int = 150_000
+    # From one look of a broker at its partitions to the next.
+    look_mean_us: int = 250_000
+    # How long a woken task waits for its turn.
+    task_mean_us: int = 200
+    session_timeout_ms: int = 3_000
+    heartbeat_interval_ms: int = 600
+    idle_interval_ms: int = 500
+    balance_interval_ms: int = 300_000
+    # Of shutdowns, how many are controlled.
+    controlled: float = 0.5
+
+
+def draw_cluster_swarm(random: Random) -> ClusterSwarm:
+    """One seed's world."""
+    controllers = random.choice((1, 3, 3, 3, 5))
+    brokers = random.choice((1, 2, 3, 3, 4, 5))
+    possible = [
+        fault for fault in Fault if fault not in (Fault.CHANGE_VOTERS, Fault.LOSE_DISK)
+    ]
+    quorum = QuorumSwarm(
+        voters=controllers,
+        observers=brokers,
+        dynamic=False,
+        faults=tuple(fault for fault in possible if random.random() < 0.4),
+        delay_min_us=random.choice((50, 200, 2_000)),
+        delay_mean_us=random.choice((300, 1_000, 10_000, 40_000)),
+        loss=random.choice((0.0, 0.0, 0.01, 0.05, 0.2)),
+        duplication=random.choice((0.0, 0.0, 0.05, 0.3)),
+        sync_mean_us=random.choice((100, 1_000, 10_000, 50_000)),
+        evidence=random.choice((0.0, 0.5, 1.0)),
+        drift=random.choice((0.0, 0.05, 0.1)),
+        nemesis_mean_us=random.choice((200_000, 500_000, 1_500_000)),
+        fetch_max_bytes=random.choice((2_000, 100_000)),
+    )
+    metadata_version = random.choice(_METADATA_VERSIONS)
+    session_timeout_ms = random.choice((1_500, 3_000, 9_000))
+    swarm = ClusterSwarm(
+        quorum=quorum,
+        brokers=brokers,
+        metadata_version=metadata_version,
+        has_elr=metadata_version >= _FIRST_VERSION_WITH_ELR and random.random() < 0.7,
+        allows_unclean=random.random() < 0.3,
+        wishes=(Wish.CREATE, *(wish for wish in Wish if random.random() < 0.6)),
+        topics_max=random.choice((2, 6, 15)),
+        partitions_max=random.choice((1, 3, 6)),
+        wish_mean_us=random.choice((50_000, 200_000, 600_000)),
+        look_mean_us=random.choice((80_000, 300_000)),
+        task_mean_us=random.choice((10, 200, 5_000)),
+        session_timeout_ms=session_timeout_ms,
+        heartbeat_interval_ms=session_timeout_ms // 5,
+        idle_interval_ms=random.choice((100, 500, 500)),
+        balance_interval_ms=random.choice((2_000, 300_000)),
+        controlled=random.choice((0.0, 0.5, 1.0)),
+    )
+    if random.random() < 0.1:
+        slow = replace(quorum, delay_min_us=50_000, delay_mean_us=100_000)
+        swarm = replace(swarm, quorum=slow)
+    return swarm
