@@ -94,7 +94,7 @@ SENSIBLE: dict[str, tuple[Any, ...]] = {
     "config_operation": (0, 0, 1, 2, 3),
     "entity_type": ("user", "user", "client-id", "ip"),
     "entity_name": (None, "a", "10.0.0.1"),
-    "key": ("producer_byte_rate", "consumer_byte_rate"),
+    "key": ("producer_byte_rate", "request_percentage"),
     "mechanism": (1, 2),
     "iterations": (4096, 16384),
     "match_type": (0, 1, 2),
