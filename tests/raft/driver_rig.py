@@ -100,6 +100,16 @@ class Member:
         return self._driver is not None and str(self.driver.describe()["role"]) == "leader"
 
     @property
+    def knows_that_it_leads(self) -> bool:
+        """Whether its state machine was told, and nothing else about leaders since."""
+        news = [each for each in self.heard if not each.startswith("image")]
+        return self.leads and news[-1:] == [f"leader of {self.epoch} is {self.driver.node_id}"]
+
+    @property
+    def epoch(self) -> int:
+        return self.driver.election.epoch
+
+    @property
     def settings(self) -> dict[str, str]:
         return {} if self.image is None else settings_of(self.image)
 
@@ -168,7 +178,7 @@ class Member:
 
     def propose(self, *values: bytes) -> int:
         """Append to the log of a member that leads."""
-        offset = self.driver.propose(self.driver.election.epoch, values)
+        offset = self.driver.propose(self.epoch, values)
         assert not isinstance(offset, ProposalRefused), offset
         return offset
 

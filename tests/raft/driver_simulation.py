@@ -11,7 +11,7 @@ from driver_rig import Member, Places, config_at
 from kraftpy.log.errors import StorageError
 from kraftpy.sim.runner import SimulationResult, run_simulation
 from kraftpy.sim.simulation import Simulation
-from kraftpy.world.memory_disk import MemoryDisk
+from kraftpy.world.memory_disk import MemoryDisk, PowerLost
 from kraftpy.world.memory_disk_crash import CrashPolicy
 
 T = TypeVar("T")
@@ -53,12 +53,12 @@ class Quorum:
     async def _run(self, node_id: int, member: Member) -> None:
         with trio.CancelScope() as scope:
             self._scopes[node_id] = scope
-            # As `storage format` leaves it: the metadata directory itself is there to stay.
-            await member.world.disk.make_directory("/data")
-            await member.world.disk.sync_directory("/")
             try:
+                # As `storage format` leaves it: the metadata directory itself is there to stay.
+                await member.world.disk.make_directory("/data")
+                await member.world.disk.sync_directory("/")
                 await member.run()
-            except* StorageError:
+            except* (StorageError, PowerLost):
                 # A ghost's disk fails; whose scope is not cancelled is no ghost.
                 if not scope.cancel_called:
                     raise
@@ -90,11 +90,7 @@ class Quorum:
     @property
     def leaders(self) -> list[Member]:
         """Those whose state machine knows that it leads, and has not heard otherwise."""
-        return [
-            member
-            for node_id, member in self.members.items()
-            if member.leads and any(each.endswith(f"is {node_id}") for each in member.heard[-3:])
-        ]
+        return [member for member in self.members.values() if member.knows_that_it_leads]
 
     async def leader(self) -> Member:
         await self.until(lambda: bool(self.leaders))

@@ -68,9 +68,7 @@ class RealQuorum:
             return [
                 node_id
                 for node_id, member in self.members.items()
-                if node_id != without
-                and member.leads
-                and any(each.endswith(f"is {node_id}") for each in member.heard)
+                if node_id != without and member.knows_that_it_leads
             ]
 
         await self.until(lambda: bool(leaders()))
