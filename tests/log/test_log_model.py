@@ -222,6 +222,12 @@ class LogMachine(RuleBasedStateMachine):
                 key = (transaction.producer_id, transaction.marker)
                 self.aborted.setdefault(key, transaction.first)
 
+    @rule(producer_id=st.sampled_from(TRANSACTIONAL), keys=KEYS, is_commit=st.booleans())
+    def transact(self, producer_id: int, keys: Keys, is_commit: bool) -> None:
+        """What mostly follows each other, so that there is something decided to be cleaned."""
+        self.append_in_transaction(producer_id, keys)
+        self.end_transaction(producer_id, is_commit)
+
     @rule()
     def elect_a_leader(self) -> None:
         self.leader_epoch += 1
@@ -502,10 +508,10 @@ class LogMachine(RuleBasedStateMachine):
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=150,
     # A failure is printed as it was found: to shrink one takes minutes.
     phases=[Phase.generate],
-    stateful_step_count=40,
+    stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
