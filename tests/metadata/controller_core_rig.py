@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -119,7 +119,7 @@ class Rig:
         *,
         bootstrap: tuple[r.MetadataRecord, ...] = BOOTSTRAP,
         bring_online: Callable[[str | None], ControllerResult[bool]] = nothing_more,
-        reevaluate: Callable[[], Iterator[ControllerResult[object]]] = lambda: iter(()),
+        reevaluate: Callable[[], ControllerResult[bool]] = lambda: ControllerResult((), False),
         max_queue_ms: int | None = None,
         heartbeat_late: Callable[[object, Turn], None] | None = None,
         settings: ControllerSettings | None = None,

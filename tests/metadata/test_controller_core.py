@@ -280,20 +280,23 @@ def test_a_transaction_left_open_on_a_used_log_is_only_aborted() -> None:
     assert rig.context.image == rig.fold()
 
 
-def test_activation_puts_right_what_it_finds_one_result_after_the_other() -> None:
-    """CTL-13, the order: each result is asked for when the one before has happened."""
+def test_activation_puts_right_what_it_finds_piece_by_piece() -> None:
+    """CTL-13: the first piece before anybody is served, each when the one before has happened."""
+    pieces = ["x", "y"]
     seen: list[list[str]] = []
 
-    def reevaluate(rig: Rig):  # type: ignore[no-untyped-def]
-        for name in ("x", "y"):
-            seen.append(rig.names)
-            yield ControllerResult((topic(name),), None)
+    def reevaluate() -> ControllerResult[bool]:
+        seen.append(rig.names)
+        return ControllerResult((topic(pieces.pop(0)),) if pieces else (), bool(pieces))
 
-    rig = Rig(reevaluate=lambda: reevaluate(rig))
+    rig = Rig(reevaluate=reevaluate)
+    rig.submit(1, Create(("user",)))
     rig.lead(1)
     rig.run()
-    assert seen == [[], ["x"]]
-    assert rig.names == ["x", "y"]
+    assert rig.names == ["user", "x"]
+    rig.run_until(rig.now_ms + 100)
+    assert seen == [[], ["user", "x"]]
+    assert rig.names == ["user", "x", "y"]
 
 
 def test_partitions_are_brought_online_in_pieces() -> None:

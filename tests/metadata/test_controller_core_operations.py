@@ -216,7 +216,9 @@ def test_a_new_controller_gives_leaderless_partitions_a_leader() -> None:
 
 
 @pytest.mark.parametrize(
-    ("isr", "leader"), [((2,), 2), ((2,), r.NO_LEADER)], ids=["still led", "leaderless"]
+    ("isr", "leader"),
+    [((2,), 2), ((2,), r.NO_LEADER), ((1, 2), 1), ((1, 2), 2)],
+    ids=["still led", "leaderless", "both, led by 1", "both, led by 2"],
 )
 def test_both_orders_of_the_incident_end_without_a_leader(
     isr: tuple[int, ...], leader: int
@@ -230,6 +232,8 @@ def test_both_orders_of_the_incident_end_without_a_leader(
         topic("a"),
         partition((1, 2), isr, leader),
     )
+    rig.run_until(START_MS + 100)
+    assert "reevaluate" not in rig.controller.describe().timers
     after = rig.context.stable.topics["a"].partitions[0]
     assert (after.leader, after.isr) == (r.NO_LEADER, (2,))
 

@@ -3,16 +3,18 @@
 On an empty log these are the records that a cluster starts with, as one transaction in one batch.
 A transaction that an earlier controller left open is aborted first; what it held never happened.
 
-Then every replica on a broker that isn't there is taken out of leadership and ISR, whatever the
-controllers before have left undone; those in search of a leader are looked after next.
+Then every replica on a broker that isn't there is taken out of leadership and ISR, and partitions
+without a leader get one if they can, whatever the controllers before have left undone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import islice
 from typing import Final
 
 from kraftpy.metadata.controller.context import ControllerContext
+from kraftpy.metadata.controller.elections import MAX_ELECTIONS_PER_RUN
 from kraftpy.metadata.controller.leader_and_isr import leader_and_isr_changes
 from kraftpy.metadata.controller.result import ControllerResult
 from kraftpy.metadata.features import ELIGIBLE_LEADER_REPLICAS, TRANSACTIONS_LEVEL
@@ -65,12 +67,18 @@ def activation_records(
     return tuple(records)
 
 
-def take_absent_offline(context: ControllerContext) -> Iterator[ControllerResult[object]]:
-    """One result for each fenced broker; to be written before the next one is asked for."""
+def take_absent_offline(context: ControllerContext) -> ControllerResult[bool]:
+    """Take one fenced broker out of what it leads and is in sync with, or a part of that.
+
+    The answer is whether to ask again, when this has happened.
+    """
     for broker in context.image.brokers.values():
         if broker.fenced:
             partitions = context.partitions.with_isr_member(broker.broker_id)
             changes = leader_and_isr_changes(
                 context, removing=broker.broker_id, partitions=partitions
             )
-            yield ControllerResult(tuple(changes), None, is_atomic=False)
+            records = tuple(islice(changes, MAX_ELECTIONS_PER_RUN))
+            if records:
+                return ControllerResult(records, True, is_atomic=False)
+    return ControllerResult((), False)

@@ -362,8 +362,24 @@ class Controller:
             for topic_name in topics_to_elect_after(records):
                 self._bring_online_at(topic_name, now_ms)
 
+    def _refuse(self, request_id: int, error: ControllerError) -> None:
+        self._effects.append(Refuse(request_id, error.code, error.message))
+
+    def _note_late(self, operation: Operation, request: Any, now_ms: int) -> None:
+        if operation.on_late is not None:
+            self._metrics.count_late_heartbeat()
+            operation.on_late(request, Turn(now_ms, self._end_offset))
+
+    # What is done in pieces, with everybody who waits served in between.
+
+    def _reevaluate(self, now_ms: int) -> None:
+        result = self._parts.reevaluate()
+        self._append(result, now_ms)
+        if result.answer:
+            again = Event("reevaluate", EventKind.REELECT, self._reevaluate)
+            self._queue.defer(again.name, again, now_ms + MORE_DELAY_MS)
+
     def _bring_online(self, topic_name: str | None, now_ms: int) -> None:
-        """In pieces, with everybody who waits served in between."""
         result = self._parts.bring_online(topic_name)
         self._append(result, now_ms)
         if result.answer:
@@ -375,14 +391,6 @@ class Controller:
             kind = EventKind.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE
             tag = f"bringOnline-{topic_name}"
         self._queue.defer(tag, Event(tag, kind, partial(self._bring_online, topic_name)), due_ms)
-
-    def _refuse(self, request_id: int, error: ControllerError) -> None:
-        self._effects.append(Refuse(request_id, error.code, error.message))
-
-    def _note_late(self, operation: Operation, request: Any, now_ms: int) -> None:
-        if operation.on_late is not None:
-            self._metrics.count_late_heartbeat()
-            operation.on_late(request, Turn(now_ms, self._end_offset))
 
     # The life of a leadership.
 
@@ -419,8 +427,7 @@ class Controller:
             has_open_transaction=has_open_transaction,
         )
         self._append(ControllerResult(records, None), now_ms)
-        for result in self._parts.reevaluate():
-            self._append(result, now_ms)
+        self._reevaluate(now_ms)
         self._bring_online(None, now_ms)
         self._tasks.start(now_ms)
         self._look_for_brokers_at(now_ms + context.settings.probe_after_ms)

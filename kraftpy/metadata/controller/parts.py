@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -44,9 +44,8 @@ class ControllerParts:
     tasks: Sequence[PeriodicTask]
     # The records that an empty log begins with; metadata.version is the first.
     bootstrap: tuple[MetadataRecord, ...]
-    # What a new controller finds to be put right, piece by piece: each result is written before
-    # the next one is asked for.
-    reevaluate: Callable[[], Iterator[ControllerResult[object]]]
+    # A part of what a new controller finds to be put right; whether there is more.
+    reevaluate: Callable[[], ControllerResult[bool]]
     # Leaders for the partitions that have none, of one topic or of all; whether there are more.
     bring_online: Callable[[str | None], ControllerResult[bool]]
     # Fences a broker of whose death there is evidence.
