@@ -1,4 +1,4 @@
-"""A cluster's metadata to try the controller's operations on: brokers, features, a timeline.
+"""A cluster's metadata to try the controller's operations on: brokers, features, a context.
 
 Operations are pure, so a test asks one, looks at its answer, and lets its records happen with
 `apply`. What can't be replayed, or can't be written, fails there.
@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from kraftpy.config import DynamicConfig, NodeConfig, from_mapping
 from kraftpy.metadata.controller.configs import ConfigControl
+from kraftpy.metadata.controller.context import ControllerContext
 from kraftpy.metadata.controller.result import Caller, ControllerResult
 from kraftpy.metadata.controller.settings import ControllerSettings
-from kraftpy.metadata.controller.state import MetadataTimeline
 from kraftpy.metadata.controller.topic_names import TopicNames
 from kraftpy.metadata.controller.topics import TopicControl
 from kraftpy.metadata.features import default_levels, supported_features
@@ -78,29 +78,31 @@ class SmallCluster:
         static: dict[str, str] | None = None,
         seed: int = 1,
     ) -> None:
-        self.settings = ControllerSettings(
-            node_id=100,
-            cluster_id="cluster",
-            features=supported_features(),
-            static_configs=static or {},
+        self.context = ControllerContext(
+            ControllerSettings(
+                node_id=100,
+                cluster_id="cluster",
+                features=supported_features(),
+                static_configs=static or {},
+            )
         )
         self.names = TopicNames()
-        self._timeline = MetadataTimeline((self.names,))
+        self.context.follow(self.names)
         levels = default_levels(metadata_version)
         if not elr:
             levels.pop("eligible.leader.replicas.version", None)
         self.apply([FeatureLevelRecord(name, level) for name, level in levels.items()])
         self.apply(list(brokers) or [registration(number) for number in (1, 2, 3)])
         self.node = DynamicConfig(NodeConfig(from_mapping(STATIC | (static or {}), "test")))
-        self.configs = ConfigControl(self, self.node)
-        self.topics = TopicControl(self, self.names, self.configs, Random(seed))
+        self.configs = ConfigControl(self.context, self.node)
+        self.topics = TopicControl(self.context, self.names, self.configs, Random(seed))
 
     @property
     def image(self) -> MetadataImage:
-        return self._timeline.image
+        return self.context.image
 
     def with_settings(self, **changes: object) -> None:
-        self.settings = replace(self.settings, **changes)  # type: ignore[arg-type]
+        self.context.settings = replace(self.context.settings, **changes)  # type: ignore[arg-type]
 
     def apply(self, records: Sequence[MetadataRecord]) -> None:
         """Let records happen, as one batch, after a way through their bytes."""
@@ -109,7 +111,7 @@ class SmallCluster:
         read = [decode_record(encode_record(record)) for record in records]
         assert read == list(records)
         last = self.image.provenance.last_offset + len(records)
-        self._timeline.append(read, Provenance(last, 1, 0))
+        self.context.append(read, Provenance(last, 1, 0))
 
     def carry_out(self, result: ControllerResult[Answer]) -> Answer:
         """Let the records of a result happen; returns its answer."""

@@ -40,7 +40,7 @@ def creation(name: str = "t", pattern: int = LITERAL, **changes: Any) -> k30.Acl
 
 def create(cluster: SmallCluster, *creations: k30.AclCreation) -> list[ErrorCode]:
     request = k30.CreateAclsRequest(creations=list(creations))
-    result = AclControl(cluster, Random(1)).create_acls(request, CALLER)
+    result = AclControl(cluster.context, Random(1)).create_acls(request, CALLER)
     assert result.is_atomic
     answer = cluster.carry_out(result)
     assert encode_bytes(answer, 3)
@@ -155,7 +155,7 @@ def test_deleting_by_filter(changes: dict[str, Any], meant: list[int]) -> None:
     cluster = SmallCluster()
     create(cluster, *ENTRIES)
     request = k31.DeleteAclsRequest(filters=[k31.DeleteAclsFilter(**(EVERYTHING | changes))])
-    result = AclControl(cluster, Random(1)).delete_acls(request, CALLER)
+    result = AclControl(cluster.context, Random(1)).delete_acls(request, CALLER)
     assert result.is_atomic
     assert encode_bytes(result.answer, 3)
     (filter_result,) = result.answer.filter_results
@@ -169,7 +169,7 @@ def test_deleting_by_filter(changes: dict[str, Any], meant: list[int]) -> None:
     cluster.carry_out(result)
     left = list(cluster.image.access_control_entries.values())
     assert numbers(left) == [each for each in range(len(ENTRIES)) if each not in meant]
-    again = AclControl(cluster, Random(1)).delete_acls(request, CALLER)
+    again = AclControl(cluster.context, Random(1)).delete_acls(request, CALLER)
     assert again.records == ()
 
 
@@ -212,7 +212,7 @@ def test_filters_with_unknown_numbers(changes: dict[str, Any]) -> None:
     request = k31.DeleteAclsRequest(
         filters=[k31.DeleteAclsFilter(**bad), k31.DeleteAclsFilter(**good)]
     )
-    result = AclControl(cluster, Random(1)).delete_acls(request, CALLER)
+    result = AclControl(cluster.context, Random(1)).delete_acls(request, CALLER)
     codes = [each.error_code for each in result.answer.filter_results]
     assert codes == [ErrorCode.INVALID_REQUEST, 0]
     assert len(result.records) == 1
@@ -225,7 +225,7 @@ def test_an_entry_that_two_filters_mean_is_removed_once() -> None:
     create(cluster, *ENTRIES)
     wanted = k31.DeleteAclsFilter(**EVERYTHING)
     request = k31.DeleteAclsRequest(filters=[wanted, wanted])
-    result = AclControl(cluster, Random(1)).delete_acls(request, CALLER)
+    result = AclControl(cluster.context, Random(1)).delete_acls(request, CALLER)
     assert [len(each.matching_acls) for each in result.answer.filter_results] == [7, 7]
     assert len(result.records) == 7
     cluster.carry_out(result)

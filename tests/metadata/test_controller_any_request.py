@@ -174,9 +174,12 @@ def test_every_request_gets_an_answer(seed: int) -> None:
     random = Random(seed)
     brokers = [registration(1), registration(2, rack="r"), registration(3, fenced=True)]
     cluster = SmallCluster(brokers, seed=seed)
-    acls = AclControl(cluster, random)
-    scram, quotas = ScramControl(cluster), QuotaControl(cluster)
-    features, producer_ids = FeatureControl(cluster, Quorum()), ProducerIdControl(cluster)
+    acls = AclControl(cluster.context, random)
+    scram, quotas = ScramControl(cluster.context), QuotaControl(cluster.context)
+    features, producer_ids = (
+        FeatureControl(cluster.context, Quorum()),
+        ProducerIdControl(cluster.context),
+    )
     writes: dict[type[Message], Any] = {
         CreateTopicsRequest: cluster.topics.create_topics,
         DeleteTopicsRequest: cluster.topics.delete_topics,

@@ -50,7 +50,7 @@ class Features:
     def __init__(self, cluster: SmallCluster | None = None) -> None:
         self.cluster = cluster or SmallCluster()
         self.quorum = Quorum()
-        self.control = FeatureControl(self.cluster, self.quorum)
+        self.control = FeatureControl(self.cluster.context, self.quorum)
 
     def update(
         self, *updates: Update, validate_only: bool = False, version: int = 2

@@ -17,7 +17,9 @@ from kraftpy.protocol.schema.k67_allocate_producer_ids import (
 
 def allocate(cluster: SmallCluster, broker: int, epoch: int) -> AllocateProducerIdsResponse:
     request = AllocateProducerIdsRequest(broker_id=broker, broker_epoch=epoch)
-    return cluster.carry_out(ProducerIdControl(cluster).allocate_producer_ids(request, CALLER))
+    return cluster.carry_out(
+        ProducerIdControl(cluster.context).allocate_producer_ids(request, CALLER)
+    )
 
 
 def test_every_block_is_new() -> None:

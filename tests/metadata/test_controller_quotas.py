@@ -36,7 +36,7 @@ def alter(
     cluster: SmallCluster, *entries: k49.RequestEntryData, validate_only: bool = False
 ) -> tuple[list[ErrorCode], tuple[MetadataRecord, ...]]:
     request = k49.AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
-    result = QuotaControl(cluster).alter_client_quotas(request, CALLER)
+    result = QuotaControl(cluster.context).alter_client_quotas(request, CALLER)
     assert encode_bytes(result.answer, 1)
     assert [each.entity for each in result.answer.entries] == [each.entity for each in entries]
     cluster.apply(result.records)

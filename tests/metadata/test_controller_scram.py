@@ -46,7 +46,7 @@ def alter(
     request = k51.AlterUserScramCredentialsRequest(
         upsertions=upsertions or [], deletions=deletions or []
     )
-    result = ScramControl(cluster).alter_user_scram_credentials(request, CALLER)
+    result = ScramControl(cluster.context).alter_user_scram_credentials(request, CALLER)
     assert result.is_atomic
     answer = cluster.carry_out(result)
     assert encode_bytes(answer, 0)

@@ -10,6 +10,7 @@ import pytest
 from small_cluster import CALLER, SmallCluster, directory_of, registration
 
 from kraftpy.metadata.changes import ImageChanges
+from kraftpy.metadata.controller.partition_states import PartitionState
 from kraftpy.metadata.controller.result import MAX_RECORDS_PER_REQUEST, Caller, ControllerError
 from kraftpy.metadata.controller.topic_names import TopicNames, wrong_name
 from kraftpy.metadata.image import EMPTY_IMAGE
@@ -152,6 +153,8 @@ def test_new_partitions_are_online_at_once(cluster: SmallCluster) -> None:
     for partition in (first, second):
         assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
         assert partition.directories == tuple(map(directory_of, partition.replicas))
+        state = cluster.context.partition_states.state(partition.topic_id, partition.partition_id)
+        assert state is PartitionState.ONLINE
 
 
 def test_one_batch_in_the_order_topic_configs_partitions(cluster: SmallCluster) -> None:
