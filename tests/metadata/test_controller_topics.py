@@ -206,6 +206,16 @@ def test_the_answer_describes_the_topic(cluster: SmallCluster) -> None:
         assert encode_bytes(answer, version)
 
 
+def test_the_answer_follows_the_nodes_configuration(cluster: SmallCluster) -> None:
+    def retention() -> str | None:
+        result = create(cluster, topic("new", 1, 1), validate_only=True)["new"]
+        return {each.name: each.value for each in result.configs or []}["retention.ms"]
+
+    assert retention() == "604800000"
+    cluster.node.update(cluster={"log.retention.ms": "5000"})
+    assert retention() == "5000"
+
+
 def test_a_name_twice_in_a_request_is_refused_and_the_rest_goes_on(cluster: SmallCluster) -> None:
     """KRF-123."""
     results = create(cluster, topic("twice", 1, 1), topic("other", 1, 1), topic("twice", 1, 1))

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from kraftpy.config import DynamicConfig, TopicConfig, describe_topic
+from kraftpy.config import DynamicConfig, NodeConfig, TopicConfig, describe_topic
 from kraftpy.metadata.controller.config_checks import (
     list_default,
     missing_resource,
@@ -64,6 +64,8 @@ class ConfigControl:
         """`node` is this controller's own configuration, which gives topics their defaults."""
         self._context = context
         self._node = node
+        # The settings of a topic without any of its own, and the configuration they are from.
+        self._defaults: tuple[NodeConfig, list[CreatableTopicConfigs]] | None = None
 
     def incremental_alter_configs(
         self, request: k44.IncrementalAlterConfigsRequest, _caller: Caller
@@ -125,6 +127,14 @@ class ConfigControl:
 
     def describe_new_topic(self, settings: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         """Every setting that a topic has with these of its own, by name."""
+        if settings:
+            return self._describe(settings)
+        # Most topics have none, and describing costs more than all the rest of creating one.
+        if self._defaults is None or self._defaults[0] is not self._node.current:
+            self._defaults = self._node.current, self._describe({})
+        return self._defaults[1]
+
+    def _describe(self, settings: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         topic = TopicConfig(settings, self._node.current)
         described = sorted(describe_topic(topic, self._node))
         return [
