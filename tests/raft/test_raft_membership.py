@@ -457,6 +457,29 @@ def test_a_new_leader_asks_anew() -> None:
     assert isinstance(upgrade(cluster), fx.Proposed)
 
 
+def test_a_leader_that_returns_asks_anew() -> None:
+    """KRF-82: a voter may have another directory by then"""
+    cluster = reported()
+    while True:
+        leader_id = cluster.leader()
+        cluster.step(leader_id, inputs.Resign(cluster[leader_id].quorum.epoch))
+        cluster.settle()
+        cluster.advance(100)
+        if cluster.leader() == 1:
+            break
+    assert "voters have not reported" in upgrade(cluster).message
+
+
+def test_kraft_version_waits_for_the_first_commit() -> None:
+    """KRF-82: a leader that has not committed in its epoch may not be one"""
+    cluster = Cluster(1, dynamic=False)
+    cluster.nodes[1].syncs = False
+    cluster.start(1)
+    assert upgrade(cluster).error is ErrorCode.REQUEST_TIMED_OUT
+    cluster.sync(1)
+    assert isinstance(upgrade(cluster), fx.Proposed)
+
+
 def test_kraft_version_never_falls_and_goes_no_higher() -> None:
     """KRF-82"""
     cluster = reported()
