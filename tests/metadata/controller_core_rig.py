@@ -128,7 +128,7 @@ class Rig:
         """With `is_whole` all operations and tasks are the product's."""
         self.context = ControllerContext(settings or ControllerSettings(NODE_ID, "cluster"))
         self.registry = MetricRegistry()
-        self.metrics = ControllerMetrics(self.registry, 0)
+        self.metrics = ControllerMetrics(self.registry, 0, lambda: self.wall_ms)
         self.faults: list[LoaderFault] = []
         self.loader = MetadataLoader(self.faults.append, is_strict=True)
         self.loader.note_high_watermark(0)

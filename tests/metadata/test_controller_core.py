@@ -403,6 +403,28 @@ def test_what_is_derived_later_begins_with_everything_there_is() -> None:
     assert follower.names == []
 
 
+class Broken:
+    def update(self, changes: ImageChanges) -> None:
+        if changes.after.topics:
+            raise KeyError("lost count")
+
+
+@pytest.mark.parametrize("is_active", [True, False])
+def test_derived_state_that_fails_stops_the_node(is_active: bool) -> None:
+    """KRF-104: on a standby too, although the loader forgives its publishers much."""
+    rig = active()
+    rig.context.follow(Broken())
+    if is_active:
+        rig.submit(1, Create(("a",)))
+        with pytest.raises(InternalInvariant, match="lost count"):
+            rig.run()
+    else:
+        rig.controller.leadership_lost(1, rig.now_ms)
+        rig.append(2, topic("a"))
+        with pytest.raises(InternalInvariant, match="lost count"):
+            rig.commit()
+
+
 class TopicFollower:
     """Knows the topics from changes alone."""
 

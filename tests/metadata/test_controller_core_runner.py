@@ -259,7 +259,7 @@ async def whole_controller(
     settings = ControllerSettings(1, "cluster", features=supported_features())
     context = ControllerContext(settings)
     parts = assemble(whole_controls(context), bootstrap, loader.open_transaction)
-    metrics = ControllerMetrics(MetricRegistry(), world.clock.monotonic_ms())
+    metrics = ControllerMetrics(MetricRegistry(), world.clock.monotonic_ms(), world.clock.wall_ms)
     controller = Controller(context, parts, metrics)
     loader.install(controller)
     runner = ControllerRunner(controller, driver, world)

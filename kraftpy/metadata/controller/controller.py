@@ -312,10 +312,10 @@ class Controller:
             event.refuse(error)
         except InternalInvariant:
             raise
-        except Exception as error:
+        except Exception:
             log.exception("%s failed; this controller gives up its role", event.name)
             self._metrics.count_fault()
-            event.refuse(ControllerError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error)))
+            event.refuse(ControllerError(ErrorCode.UNKNOWN_SERVER_ERROR))
             has_failed = True
         finally:
             self.state = outer
@@ -482,11 +482,10 @@ class Controller:
         self._look_for_brokers_at(next_ms)
 
     def _fence_dead(self, broker_id: int, now_ms: int) -> None:
-        if self.is_active:
-            self._append(self._parts.fence_dead(broker_id), now_ms)
+        self._append(self._parts.fence_dead(broker_id), now_ms)
 
     def _refresh_metrics(self) -> None:
-        self._metrics.refresh(self._context, self._queue.size, self._now_ms, self._wall_ms)
+        self._metrics.refresh(self._context, self._queue.size, self._now_ms)
 
 
 def _too_much() -> ControllerError:

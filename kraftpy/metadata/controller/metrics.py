@@ -45,7 +45,6 @@ _NODE: Final = (
     "EventQueueSize",
     "LastAppliedRecordOffset",
     "LastAppliedRecordTimestamp",
-    "LastAppliedRecordLagMs",
     "LastCommittedRecordOffset",
     "EventQueueOperationsStartedCount",
     "EventQueueOperationsTimedOutCount",
@@ -68,6 +67,7 @@ class ControllerMetrics:
         "_brokers",
         "_processing",
         "_queue_time",
+        "_read_wall_ms",
         "_registry",
         "_state",
         "_timers",
@@ -76,12 +76,17 @@ class ControllerMetrics:
         "values",
     )
 
-    def __init__(self, registry: MetricRegistry, now_ms: int) -> None:
+    def __init__(
+        self, registry: MetricRegistry, now_ms: int, read_wall_ms: Callable[[], int]
+    ) -> None:
+        """`read_wall_ms` is asked by who reads a metric, never by an event."""
         self._registry = registry
+        self._read_wall_ms = read_wall_ms
         # By Kafka's names; the gauges read from here.
         self.values: dict[str, float] = dict.fromkeys((*_CLUSTER, *_NODE), 0)
         for name in self.values:
             registry.gauge(_name(name), partial(self.values.__getitem__, name))
+        registry.gauge(_name("LastAppliedRecordLagMs"), self._read_lag_ms)
         manager = partial(MetricName, _DOMAIN, "ControllerEventManager")
         self._queue_time: Histogram = registry.histogram(manager("EventQueueTimeMs"))
         self._processing: Histogram = registry.histogram(manager("EventQueueProcessingTimeMs"))
@@ -126,17 +131,13 @@ class ControllerMetrics:
     def count_fault(self) -> None:
         self.values["MetadataErrorCount"] += 1
 
-    def refresh(
-        self, context: ControllerContext, queue_size: int, now_ms: int, wall_ms: int
-    ) -> None:
-        """Copy what there is to count. The active controller lags behind nobody."""
+    def refresh(self, context: ControllerContext, queue_size: int, now_ms: int) -> None:
+        """Copy what there is to count."""
         values = self.values
         values["EventQueueSize"] = queue_size
         values["LastAppliedRecordOffset"] = context.image.provenance.last_offset
         values["LastAppliedRecordTimestamp"] = context.image.provenance.timestamp_ms
         values["LastCommittedRecordOffset"] = context.stable.provenance.last_offset
-        lag_ms = wall_ms - context.image.provenance.timestamp_ms
-        values["LastAppliedRecordLagMs"] = 0 if context.epoch else max(0, lag_ms)
         self._count_unclean(context, now_ms)
         if context.epoch == 0:
             values.update(dict.fromkeys(_CLUSTER, 0))
@@ -145,6 +146,12 @@ class ControllerMetrics:
         self._count_cluster(context)
         if context.image.brokers is not self._brokers:
             self._follow_brokers(context, context.image.brokers)
+
+    def _read_lag_ms(self) -> float:
+        """How old the newest replayed record is; the active controller lags behind nobody."""
+        if self.values["ActiveControllerCount"]:
+            return 0
+        return max(0, self._read_wall_ms() - self.values["LastAppliedRecordTimestamp"])
 
     def _count_cluster(self, context: ControllerContext) -> None:
         values, deletions = self.values, context.deletions

@@ -23,7 +23,7 @@ from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.delta import MetadataDelta
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
 from kraftpy.metadata.records import AbortTransactionRecord, MetadataRecord
-from kraftpy.world import assert_always
+from kraftpy.world import InternalInvariant, assert_always
 
 __all__ = ["Derived", "MetadataTimeline"]
 
@@ -102,4 +102,8 @@ class MetadataTimeline:
         changes = ImageChanges(self.image, image)
         self.image = image
         for derived in self._derived:
-            derived.update(changes)
+            try:
+                derived.update(changes)
+            except Exception as error:
+                # Nothing that is read from here on could be trusted.
+                raise InternalInvariant(f"controller.derived {derived!r}: {error!r}") from error
