@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 from kraftpy.net.service import Answer, Channel, Part
 from kraftpy.observe.request_metrics import ApiMetrics
@@ -41,9 +41,9 @@ class ApiError(Exception):
 
 
 class Handler(ABC):
-    """One API. Subclasses set `api_key` and implement `handle`."""
+    """One API. Subclasses or their instances set `api_key`; subclasses implement `handle`."""
 
-    api_key: ClassVar[int]
+    api_key: int
 
     @abstractmethod
     def handle(self, request: Any, context: RequestContext) -> Response | None:

@@ -18,7 +18,7 @@ from kraftpy.protocol.tables import Request, Response
 from kraftpy.world.real_clock import RealClock
 
 
-@dataclass
+@dataclass(eq=False)
 class RecordingChannel:
     connection_id: str = "127.0.0.1:9092-127.0.0.1:51234-0"
     listener_name: str = "PLAINTEXT"
