@@ -143,7 +143,7 @@ class SimulatedController(MetadataNode):
             context, DynamicConfig(_node_config(self.node_id)), _FixedVersion(), random
         )
         parts = assemble(controls, bootstrap_records(levels), loader.open_transaction)
-        metrics = ControllerMetrics(MetricRegistry(), self.node.now_ms())
+        metrics = ControllerMetrics(MetricRegistry(), self.node.now_ms(), self.node.now_ms)
         self.controller = controller = Controller(context, parts, metrics)
         controller.on_work = self._note_work
         loader.install(controller)

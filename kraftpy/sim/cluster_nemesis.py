@@ -23,7 +23,7 @@ __all__ = ["ClusterNemesis"]
 
 
 class ClusterNemesis(Nemesis):
-    __slots__ = ("_broker_random", "_brokers", "_controlled", "_machines")
+    __slots__ = ("_broker_random", "_brokers", "_cluster_network", "_controlled", "_machines")
 
     def __init__(
         self,
@@ -36,13 +36,26 @@ class ClusterNemesis(Nemesis):
     ) -> None:
         super().__init__(network, invariants, swarm.quorum, random)
         self._broker_random = random
+        self._cluster_network = network
         self._machines = machines
         self._brokers = brokers
         self._controlled = swarm.controlled
 
     def strike(self) -> None:
-        super().strike()
+        """One fault; what earlier ones have left behind is mostly repaired before.
+
+        A cluster that is down most of the time has little to show.
+        """
         random = self._broker_random
+        for machine in self._machines.values():
+            node = machine.node
+            if not node.is_up and random.random() < 0.6:
+                node.start()
+            elif node.paused and random.random() < 0.5:
+                node.resume()
+        if self._cluster_network.cuts and random.random() < 0.4:
+            self._cluster_network.heal()
+        super().strike()
         if random.random() < 0.3:
             broker = random.choice(list(self._brokers.values()))
             if broker.node.paused:

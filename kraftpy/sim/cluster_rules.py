@@ -187,11 +187,18 @@ class ClusterRules:
     def _check_move(
         self, image: MetadataImage, before: PartitionRecord, after: PartitionRecord, what: str
     ) -> None:
-        """A partition that isn't on the move, or no more."""
-        owned = [each for each in before.replicas if each not in before.adding_replicas]
-        added = [each for each in after.replicas if each not in owned]
-        is_smaller = len(after.replicas) < len(owned)
-        needed = after.replicas if is_smaller else added
+        """A partition that isn't on the move, or no more: whoever has gone was replaced.
+
+        A move that is cancelled takes away what it added, and needs nothing. One that begins and
+        ends at once adds nothing, so that everybody who stays must be in sync.
+        """
+        gone = [each for each in before.replicas if each not in after.replicas]
+        if all(each in before.adding_replicas for each in gone):
+            return
+        needed = after.replicas
+        is_planned = sorted(gone) == sorted(before.removing_replicas)
+        if is_planned and len(gone) <= len(before.adding_replicas):
+            needed = before.adding_replicas
         if any(each not in after.isr for each in needed):
             self._fail("move-ends-early", image, what)
 

@@ -68,7 +68,7 @@ def draw_cluster_swarm(random: Random) -> ClusterSwarm:
         voters=controllers,
         observers=brokers,
         dynamic=False,
-        faults=tuple(fault for fault in possible if random.random() < 0.4),
+        faults=tuple(fault for fault in possible if random.random() < 0.35),
         delay_min_us=random.choice((50, 200, 2_000)),
         delay_mean_us=random.choice((300, 1_000, 10_000, 40_000)),
         loss=random.choice((0.0, 0.0, 0.01, 0.05, 0.2)),
@@ -76,11 +76,11 @@ def draw_cluster_swarm(random: Random) -> ClusterSwarm:
         sync_mean_us=random.choice((100, 1_000, 10_000, 50_000)),
         evidence=random.choice((0.0, 0.5, 1.0)),
         drift=random.choice((0.0, 0.05, 0.1)),
-        nemesis_mean_us=random.choice((200_000, 500_000, 1_500_000)),
+        nemesis_mean_us=random.choice((300_000, 1_000_000, 3_000_000)),
         fetch_max_bytes=random.choice((2_000, 100_000)),
     )
     metadata_version = random.choice(_METADATA_VERSIONS)
-    session_timeout_ms = random.choice((1_500, 3_000, 9_000))
+    session_timeout_ms = random.choice((800, 2_000, 9_000))
     swarm = ClusterSwarm(
         quorum=quorum,
         brokers=brokers,
@@ -90,8 +90,8 @@ def draw_cluster_swarm(random: Random) -> ClusterSwarm:
         wishes=(Wish.CREATE, *(wish for wish in Wish if random.random() < 0.6)),
         topics_max=random.choice((2, 6, 15)),
         partitions_max=random.choice((1, 3, 6)),
-        wish_mean_us=random.choice((50_000, 200_000, 600_000)),
-        look_mean_us=random.choice((80_000, 300_000)),
+        wish_mean_us=random.choice((20_000, 60_000, 200_000)),
+        look_mean_us=random.choice((20_000, 100_000, 300_000)),
         task_mean_us=random.choice((10, 200, 5_000)),
         session_timeout_ms=session_timeout_ms,
         heartbeat_interval_ms=session_timeout_ms // 5,

@@ -48,6 +48,7 @@ class QuorumInvariants:
     __slots__ = (
         "_announced_watermarks",
         "_committed",
+        "_committed_data",
         "_committing_voters",
         "_leaders",
         "_newest_leader",
@@ -63,8 +64,9 @@ class QuorumInvariants:
         self._leaders: dict[int, int] = {}
         self._votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
         self._seen: dict[tuple[int, int], _Seen] = {}
-        # Base offset to epoch; together with _seen that is the committed log.
+        # The committed log, by base offset: epochs, and what the leader had there.
         self._committed: dict[int, int] = {}
+        self._committed_data: dict[int, bytes] = {}
         self._announced_watermarks: dict[int, int] = {}
         self._snapshots: dict[SnapshotId, bytes] = {}
         self._newest_leader: tuple[int, int] = (-1, -1)
@@ -176,6 +178,7 @@ class QuorumInvariants:
             known = self._committed.get(batch.base_offset)
             if known is None and leads:
                 self._committed[batch.base_offset] = batch.epoch
+                self._committed_data[batch.base_offset] = batch.data
             elif known != batch.epoch:
                 raise InvariantViolated(
                     "committed-changed",
@@ -233,7 +236,7 @@ class QuorumInvariants:
 
     def committed_batch(self, base_offset: int) -> bytes:
         """The committed batch that begins here."""
-        return self._seen[base_offset, self._committed[base_offset]].data
+        return self._committed_data[base_offset]
 
     def check_new_leader(self, quorum: Quorum, log: LogImage) -> None:
         """Leader completeness: whoever is elected has everything that was ever committed."""
@@ -292,7 +295,9 @@ class QuorumInvariants:
             old_keys = {voter.key for voter in older.voters}
             new_keys = {voter.key for voter in newer.voters}
             # Configured voters stay the same ones when their directories come into the log.
-            is_same = older.ids == newer.ids and all(map(older.contains, new_keys))
+            is_same = older.ids == newer.ids and all(
+                older.contains(voter.key) for voter in newer.voters
+            )
             if old_keys and not is_same and len(old_keys ^ new_keys) > 1:
                 raise InvariantViolated("voters-step", f"from {older} to {newer} at {offset}")
             if old_keys != new_keys and offset >= self.committed_end:
