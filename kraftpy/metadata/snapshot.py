@@ -32,9 +32,9 @@ from kraftpy.world import InternalInvariant
 
 __all__ = ["load_snapshot", "snapshot_batches", "snapshot_records"]
 
-# A batch closes behind the record that reaches one of these: some milliseconds of work.
+# A batch closes behind the record that reaches one of these: one or two milliseconds of work.
 BATCH_BYTES: Final = 64 << 10
-BATCH_RECORDS: Final = 500
+BATCH_RECORDS: Final = 250
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
