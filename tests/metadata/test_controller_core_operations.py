@@ -245,6 +245,24 @@ def test_a_leader_that_is_gone_is_replaced_by_one_that_is_there() -> None:
     assert (after.leader, after.isr) == (2, (2,))
 
 
+def test_every_absent_broker_is_taken_offline_in_pieces() -> None:
+    """CTL-14 for many: 1,000 partitions at once, then the next ones, then the next broker."""
+    many = [
+        r.PartitionRecord(number, topic("a").topic_id, (1, 3), (1, 3), leader=1, leader_epoch=5)
+        for number in range(1_001)
+    ]
+    other = r.PartitionRecord(0, topic("b").topic_id, (2, 3), (2, 3), leader=2, leader_epoch=5)
+    absent = broker(1, fenced=True), broker(2, fenced=True)
+    rig = whole(*absent, broker(3), topic("a"), *many, topic("b"), other)
+    assert rig.context.partitions.led_count(3) == 1_000
+    rig.run_until(START_MS + 10)
+    assert rig.context.partitions.led_count(3) == 1_001
+    rig.run_until(START_MS + 20)
+    assert rig.context.partitions.led_count(3) == 1_002
+    rig.run_until(START_MS + 30)
+    assert "reevaluate" not in rig.controller.describe().timers
+
+
 def test_a_cluster_in_order_is_left_alone() -> None:
     rig = whole(broker(1), broker(2), topic("a"), partition((1, 2), (1, 2), leader=2))
     assert rig.appended == []
