@@ -37,9 +37,7 @@ def epoch_at_arrival(truth: ClusterTruth, request: Any) -> int | None:
     return None if broker is None else broker.broker_epoch
 
 
-def check_answer(
-    truth: ClusterTruth, request: Any, response: Any, epoch_then: int | None
-) -> None:
+def check_answer(truth: ClusterTruth, request: Any, response: Any, epoch_then: int | None) -> None:
     """`epoch_then` is what `epoch_at_arrival` gave when the request came."""
     truth.advance()
     match request:

@@ -251,7 +251,7 @@ class SimulatedController(MetadataNode):
             check_answer(self.truth, request, effect.response, epoch)
         reply(effect)
 
-    def _probed(self, incarnation: int, broker_id: int, is_refused: bool) -> None:  # noqa: FBT001
+    def _probed(self, incarnation: int, broker_id: int, is_refused: bool) -> None:
         controller = self.controller
         if controller is None or incarnation != self.node.incarnation or self.node.paused:
             return

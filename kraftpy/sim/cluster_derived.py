@@ -28,7 +28,8 @@ def check_derived(node_id: int, context: ControllerContext) -> None:
         fresh.deletions,
     ):
         derived.update(changes)
-    for (name, mine), (_, true) in zip(_facts(context, context), _facts(fresh, context), strict=True):
+    facts = zip(_facts(context, context), _facts(fresh, context), strict=True)
+    for (name, mine), (_, true) in facts:
         if mine != true:
             raise InvariantViolated("derived-differs", f"{node_id}: {name} {mine}, truly {true}")
 

@@ -31,6 +31,7 @@ class ClusterNemesis(Nemesis):
         invariants: QuorumInvariants,
         swarm: ClusterSwarm,
         random: Random,
+        *,
         machines: Mapping[int, MetadataNode],
         brokers: Mapping[int, SimulatedBroker],
     ) -> None:

@@ -48,9 +48,7 @@ class ClusterNetwork(QuorumNetwork):
         arrive = partial(receiver.receive, sender_id, request, api_version, back)
         self._send(sender_id, receiver_id, arrive)
 
-    def _send_back(
-        self, sender_id: int, receiver_id: int, on_reply: OnReply, reply: Reply
-    ) -> None:
+    def _send_back(self, sender_id: int, receiver_id: int, on_reply: OnReply, reply: Reply) -> None:
         self._send(sender_id, receiver_id, partial(on_reply, reply))
 
     def _send(self, sender_id: int, receiver_id: int, arrive: Callable[[], None]) -> None:

@@ -131,9 +131,7 @@ class MetadataNode:
         clock = cast("Clock", None)
         listener = self.prepare(self.loader)
         log = NodeLog(self.node, core)
-        self._feed = CommittedFeed(
-            log, self.loader, listener, node_id=self.node_id, clock=clock
-        )
+        self._feed = CommittedFeed(log, self.loader, listener, node_id=self.node_id, clock=clock)
         self._is_awake = False
         self._wake()
 

@@ -9,6 +9,7 @@ equal.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from kraftpy.metadata.features import ELIGIBLE_LEADER_REPLICAS
@@ -59,10 +60,22 @@ class ClusterRun:
     replies: int
 
 
+class _ErrorLog(logging.Handler):
+    """Keeps what the product calls an error: in a simulation nothing unforeseen may happen."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(f"{record.getMessage()} {record.exc_info}")
+
+
 class ClusterSimulation:
     __slots__ = (
-        "_next_look_us",
+        "_errors",
         "_nemesis",
+        "_next_look_us",
         "_workload_random",
         "brokers",
         "clients",
@@ -90,6 +103,7 @@ class ClusterSimulation:
         self.truth = ClusterTruth(self.invariants, rules, self.digest)
         self.network = ClusterNetwork(self.heap, self.swarm.quorum, rng)
         self.faulty = True
+        self._errors = _ErrorLog()
         self._next_look_us = 0
         self._workload_random = rng.stream("workload")
         self.controllers: dict[int, SimulatedController] = {}
@@ -108,8 +122,8 @@ class ClusterSimulation:
             self.invariants,
             self.swarm,
             rng.stream("nemesis"),
-            machines,
-            self.brokers,
+            machines=machines,
+            brokers=self.brokers,
         )
 
     def _make_nodes(self, rng: MemoryRng) -> None:
@@ -126,9 +140,7 @@ class ClusterSimulation:
                 cluster_id=CLUSTER_ID,
                 local=key,
                 endpoints=(_endpoint(key.node_id),),
-                bootstrap_servers=tuple(
-                    _endpoint(each.node_id) for each in keys[: quorum.voters]
-                ),
+                bootstrap_servers=tuple(_endpoint(each.node_id) for each in keys[: quorum.voters]),
                 static_voters=voters,
                 retry_backoff_ms=50,
                 fetch_max_bytes=quorum.fetch_max_bytes,
@@ -180,6 +192,8 @@ class ClusterSimulation:
 
     def run(self, event_limit: int) -> ClusterRun:
         """The safety phase for `event_limit` events, then the liveness phase."""
+        logger = logging.getLogger("kraftpy.metadata")
+        logger.addHandler(self._errors)
         try:
             for node in self.network.nodes.values():
                 node.start()
@@ -198,6 +212,8 @@ class ClusterSimulation:
                 f" event {self.event_count}, {self.swarm})"
             )
             raise
+        finally:
+            logger.removeHandler(self._errors)
         truth = self.truth
         return ClusterRun(
             self.seed,
@@ -217,6 +233,8 @@ class ClusterSimulation:
         self.heap.run_next()
         if self.invariants.majority_is_due:
             self.invariants.check_majority(self.network.storages())
+        if self._errors.messages:
+            raise InvariantViolated("error-logged", self._errors.messages[0])
 
     def _heal(self) -> None:
         self.faulty = False

@@ -61,9 +61,7 @@ def draw_cluster_swarm(random: Random) -> ClusterSwarm:
     """One seed's world."""
     controllers = random.choice((1, 3, 3, 3, 5))
     brokers = random.choice((1, 2, 3, 3, 4, 5))
-    possible = [
-        fault for fault in Fault if fault not in (Fault.CHANGE_VOTERS, Fault.LOSE_DISK)
-    ]
+    possible = [fault for fault in Fault if fault not in (Fault.CHANGE_VOTERS, Fault.LOSE_DISK)]
     quorum = QuorumSwarm(
         voters=controllers,
         observers=brokers,

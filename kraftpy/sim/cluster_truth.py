@@ -57,9 +57,7 @@ class ClusterTruth:
         "versions",
     )
 
-    def __init__(
-        self, quorum: QuorumInvariants, rules: ClusterRules, digest: EventDigest
-    ) -> None:
+    def __init__(self, quorum: QuorumInvariants, rules: ClusterRules, digest: EventDigest) -> None:
         self.quorum = quorum
         self.rules = rules
         self._digest = digest
@@ -102,9 +100,7 @@ class ClusterTruth:
             self._end_offset = batch.next_offset
             if self._delta.in_transaction:
                 continue
-            provenance = Provenance(
-                batch.last_offset, batch.leader_epoch, batch.max_timestamp_ms
-            )
+            provenance = Provenance(batch.last_offset, batch.leader_epoch, batch.max_timestamp_ms)
             before, self.image = self.image, self._delta.apply(provenance)
             self._images[batch.last_offset] = self.image
             changes = ImageChanges(before, self.image)
