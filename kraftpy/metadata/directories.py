@@ -51,6 +51,7 @@ __all__ = [
     "find_problems",
     "format_command",
     "inspect_directories",
+    "present_cluster_id",
     "verify_directories",
 ]
 
@@ -104,6 +105,17 @@ class FoundDirectory:
 async def inspect_directories(disk: Disk, paths: Sequence[str]) -> tuple[FoundDirectory, ...]:
     """Look at directories without changing anything."""
     return tuple([await _inspect(disk, path) for path in paths])
+
+
+async def present_cluster_id(disk: Disk, paths: DirectoryPaths) -> str | None:
+    """The cluster that some directory belongs to; None if none is formatted.
+
+    For those who format what is new and go on with what is there.
+    """
+    for found in await inspect_directories(disk, paths.all):
+        if found.meta is not None:
+            return found.meta.cluster_id
+    return None
 
 
 async def _inspect(disk: Disk, path: str) -> FoundDirectory:

@@ -19,6 +19,7 @@ from kraftpy.metadata.directories import (
     UnusableStorageError,
     directory_paths,
     inspect_directories,
+    present_cluster_id,
     verify_directories,
 )
 from kraftpy.metadata.format import (
@@ -259,6 +260,8 @@ async def test_formatting_twice() -> None:
     again = await home.format(replace(STANDALONE, ignores_formatted=True))
     assert again.paths == ()
     assert again.voters is None
+    assert await present_cluster_id(home.disk, home.paths) == CLUSTER
+    assert await present_cluster_id(home.disk, Home(log_dirs="/other").paths) is None
     assert await home.verify() == before
 
 
