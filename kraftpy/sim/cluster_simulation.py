@@ -61,14 +61,15 @@ class ClusterRun:
 
 
 class _ErrorLog(logging.Handler):
-    """Keeps what the product calls an error: in a simulation nothing unforeseen may happen."""
+    """Keeps exceptions that the product logs: in a simulation nothing unforeseen may happen."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(f"{record.getMessage()} {record.exc_info}")
+        if record.exc_info is not None:
+            self.messages.append(f"{record.getMessage()} {record.exc_info[1]!r}")
 
 
 class ClusterSimulation:

@@ -556,6 +556,22 @@ def test_a_refused_append_ends_the_leadership() -> None:
     assert not rig.controller.is_active
 
 
+def test_a_log_that_was_cut_ends_the_leadership_before_anything_is_appended() -> None:
+    """Another leader's log can be here before the word that there is another leader."""
+    rig = active()
+    rig.submit(7, Create(("a", "b")))
+    rig.run()
+    rig.truncate()
+    rig.submit(8, Create(("c",)))
+    assert ResignLeadership(1) in rig.run()
+    assert rig.refusals == [(7, ErrorCode.NOT_CONTROLLER), (8, ErrorCode.NOT_CONTROLLER)]
+    assert (rig.controller.is_active, rig.names) == (False, [])
+    rig.append_control(2)
+    rig.commit()
+    rig.controller.leader_changed(2, 2, rig.now_ms)
+    assert rig.run() == []
+
+
 def test_an_unforeseen_error_gives_the_role_up() -> None:
     """KRF-104: the asker hears UNKNOWN_SERVER_ERROR, everybody else NOT_CONTROLLER."""
     rig = active()

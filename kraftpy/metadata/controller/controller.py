@@ -144,7 +144,7 @@ class Controller:
         self._has_handled = False
         self.state = ControllerState.IDLE
         # Called when there may be something to poll for; whoever drives the controller sets it.
-        self.on_work: Callable[[], None] = _nothing
+        self.on_work: Callable[[], None] = lambda: None
 
     # Facts from outside.
 
@@ -264,6 +264,9 @@ class Controller:
         The next batch that is proposed to Raft will begin at `log_end_offset`.
         """
         self._now_ms, self._wall_ms, self._end_offset = now_ms, wall_ms, log_end_offset
+        if self.is_active and log_end_offset < self._context.image.provenance.end_offset:
+            # Raft has cut off what was appended here: another leads, and word of it is on its way.
+            self._give_up(EventKind.CONTROLLER_CHANGE, now_ms, must_resign=True)
         queued = self._queue.take(now_ms)
         self._has_handled = queued is not None
         if queued is not None:
@@ -493,7 +496,3 @@ def _too_much() -> ControllerError:
         ErrorCode.POLICY_VIOLATION,
         f"A request may change at most {MAX_RECORDS_PER_REQUEST} things; split it.",
     )
-
-
-def _nothing() -> None:
-    """Nobody drives the controller yet."""
