@@ -100,6 +100,7 @@ class MemoryStorage:
     __slots__ = (
         "_download",
         "_pending",
+        "_silent",
         "durable",
         "durable_election",
         "durable_token",
@@ -116,6 +117,8 @@ class MemoryStorage:
         self.durable_token = 0
         self._pending: deque[tuple[int, StorageEffect, bytes]] = deque()
         self._download = bytearray()
+        # Control batches, by offset, that were read before and say nothing of voters or versions.
+        self._silent: dict[int, Batch] = {}
 
     # Effects.
 
@@ -255,6 +258,10 @@ class MemoryStorage:
                 voters = History(head.voters, offset)
             kraft_versions = History(head.kraft_version, offset)
         for batch in log.batches:
-            if batch.is_control:
-                learn_control_records(batch.data, voters, kraft_versions)
+            if not batch.is_control or self._silent.get(batch.base_offset) is batch:
+                continue
+            known = voters.latest_offset, kraft_versions.latest_offset
+            learn_control_records(batch.data, voters, kraft_versions)
+            if known == (voters.latest_offset, kraft_versions.latest_offset):
+                self._silent[batch.base_offset] = batch
         return voters, kraft_versions
