@@ -60,7 +60,8 @@ class NetworkServer:
         self._connections: OrderedDict[Connection, BoundListener] = OrderedDict()
         self._surroundings: Surroundings | None = None
         self._nursery: trio.Nursery | None = None
-        self._is_enabled = False
+        # Names of listeners that have a service; a dict for its order.
+        self._served: dict[str, None] = {}
         self._is_stopping = False
         # Each is set, and replaced by a new one, when that has happened.
         self._room_changed = trio.Event()
@@ -133,14 +134,19 @@ class NetworkServer:
             self._close_listeners()
 
     async def enable(self, services: Mapping[str, Service]) -> None:
-        """Serve every listener, by the service under its name. A second call does nothing."""
-        if self._is_enabled:
-            logger.info("the listeners are served already")
-            return
+        """Serve the listeners that are named, each by its service; the others later.
+
+        Those that are served already stay as they are.
+        """
         assert_always(self._nursery is not None, "server.enabled-before-run")
         assert self._nursery is not None
-        self._is_enabled = True
         for listener in self._listeners:
+            if listener.name not in services:
+                continue
+            if listener.name in self._served:
+                logger.info("the listener is served already listener=%s", listener.name)
+                continue
+            self._served[listener.name] = None
             await self._nursery.start(
                 self._accept_connections,
                 listener,

@@ -48,7 +48,7 @@ from kraftpy.raft.snapshots import SnapshotRefusal
 from kraftpy.raft.storage import RaftStorage
 from kraftpy.raft.storage_opening import open_storage
 from kraftpy.records.batch import RecordBatch
-from kraftpy.world import Buffer, World, assert_always
+from kraftpy.world import Address, Buffer, World, assert_always
 
 __all__ = ["RaftDriver", "RaftListener", "open_driver"]
 
@@ -165,6 +165,23 @@ class RaftDriver:
         """Epoch, leader and vote, as promised."""
         return self._core.quorum.election
 
+    @property
+    def leader_address(self) -> Address | None:
+        """Where the leader is reached, if there is one and it is known."""
+        quorum = self._core.quorum
+        if not quorum.election.has_leader:
+            return None
+        endpoint = quorum.address(quorum.leader_endpoints())
+        return None if endpoint is None else (endpoint.host, endpoint.port)
+
+    @property
+    def kraft_version(self) -> int:
+        return self._core.quorum.kraft_versions.latest
+
+    @property
+    def voter_ids(self) -> tuple[int, ...]:
+        return self._core.quorum.voters.latest.ids
+
     def describe(self) -> dict[str, object]:
         return self._core.describe()
 
@@ -193,6 +210,10 @@ class RaftDriver:
             self._storage.abandon()
         if self._failure is not None:
             raise self._failure
+
+    async def wait_down(self) -> None:
+        """Until this node takes no more part, for whatever reason; `run` is about to return."""
+        await self._is_down.wait()
 
     async def shut_down(self, timeout_ms: int) -> None:
         """Leave in good order: a leader hands over first. Returns when `run` is about to."""
