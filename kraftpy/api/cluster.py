@@ -1,60 +1,37 @@
-"""What handlers ask about the cluster, and the answer of a node that is all there is of it.
-
-ClusterView is the seam for the replicated metadata: handlers see only this, so they don't change
-when an image of a real cluster takes the place of LoneNode.
-"""
+"""What handlers say about the cluster as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
 
-from kraftpy.api.k18_api_versions import FeatureRange, FeatureView
+from kraftpy.broker.metadata_view import BrokerMetadata
+from kraftpy.metadata.delta import MetadataDelta
+from kraftpy.metadata.image import EMPTY_IMAGE
+from kraftpy.metadata.records import (
+    Endpoint,
+    FeatureRange,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+)
+from kraftpy.protocol.ids import ZERO_UUID
+from kraftpy.world import Random
 
-__all__ = ["CLUSTER_OPERATIONS", "ClusterView", "LoneNode", "NodeEndpoint"]
-
-# What may be done to a cluster, as the bit field of the protocol: create, alter, describe,
-# cluster action, describe configs, alter configs, idempotent write. Without an authorizer everybody
-# may do all of it.
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-
-
-@dataclass(frozen=True, slots=True)
-class NodeEndpoint:
-    """Where one node is reached by those who came in on a given listener."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
+__all__ = ["CLUSTER_OPERATIONS", "TOPIC_OPERATIONS", "LoneNode"]
 
 
-class ClusterView(FeatureView, Protocol):
-    """The cluster as this node knows it now."""
-
-    @property
-    def cluster_id(self) -> str: ...
-
-    def brokers(self, listener_name: str) -> Sequence[NodeEndpoint]:
-        """Live brokers that have this listener."""
-        ...
-
-    def controllers(self, listener_name: str) -> Sequence[NodeEndpoint]: ...
-
-    def controller_for_clients(self) -> int:
-        """The node that clients should send administrative requests to; -1 when there is none.
-
-        Brokers forward such requests, so for clients this is a live broker, not the controller.
-        """
-        ...
-
-    def active_controller(self) -> int:
-        """The node id of the quorum's leader; -1 when there is none."""
-        ...
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
 
 
-class LoneNode:
+# What may be done, as the bit fields of the protocol. Without an authorizer everybody may do all
+# of it. To a cluster: create, alter, describe, cluster action, describe configs, alter configs,
+# idempotent write.
+CLUSTER_OPERATIONS = _bits(5, 7, 8, 9, 10, 11, 12)
+# To a topic: read, write, create, delete, alter, describe, describe configs, alter configs.
+TOPIC_OPERATIONS = _bits(3, 4, 5, 6, 7, 8, 10, 11)
+
+
+class LoneNode(BrokerMetadata):
     """A cluster of one node, without topics and without agreed features."""
 
     def __init__(
@@ -67,38 +44,27 @@ class LoneNode:
         controller_endpoints: Mapping[str, tuple[str, int]],
     ) -> None:
         """Endpoints are host and port by listener name, as advertised; empty without that role."""
-        self._cluster_id = cluster_id
-        self._node_id = node_id
-        self._brokers = {
-            name: [NodeEndpoint(node_id, host, port, rack)]
-            for name, (host, port) in broker_endpoints.items()
-        }
-        self._controllers = {
-            name: [NodeEndpoint(node_id, host, port, rack)]
-            for name, (host, port) in controller_endpoints.items()
-        }
-
-    @property
-    def cluster_id(self) -> str:
-        return self._cluster_id
-
-    def brokers(self, listener_name: str) -> Sequence[NodeEndpoint]:
-        return self._brokers.get(listener_name, ())
-
-    def controllers(self, listener_name: str) -> Sequence[NodeEndpoint]:
-        return self._controllers.get(listener_name, ())
-
-    def controller_for_clients(self) -> int:
-        return self._node_id if self._brokers else -1
-
-    def active_controller(self) -> int:
-        return self._node_id if self._controllers else -1
+        delta = MetadataDelta(EMPTY_IMAGE)
+        if broker_endpoints:
+            endpoints = _endpoints(broker_endpoints)
+            broker = RegisterBrokerRecord(node_id, ZERO_UUID, 0, endpoints, rack=rack, fenced=False)
+            delta.replay(broker)
+        if controller_endpoints:
+            endpoints = _endpoints(controller_endpoints)
+            delta.replay(RegisterControllerRecord(node_id, ZERO_UUID, endpoints))
+        super().__init__(
+            cluster_id=cluster_id,
+            random=Random(node_id),
+            leader_id=lambda: node_id if controller_endpoints else -1,
+            image=delta.apply(EMPTY_IMAGE.provenance),
+        )
 
     def supported_features(self) -> Sequence[FeatureRange]:
         return ()
 
-    def finalized_features(self) -> Sequence[tuple[str, int]]:
+    def finalized_features(self) -> Iterable[tuple[str, int]]:
         return ()
 
-    def finalized_features_epoch(self) -> int:
-        return -1
+
+def _endpoints(addresses: Mapping[str, tuple[str, int]]) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(name, host, port, 0) for name, (host, port) in addresses.items())

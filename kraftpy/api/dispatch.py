@@ -12,12 +12,11 @@ version that isn't served is answered in the layout of version 0, its body unrea
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kraftpy.api.handler import ApiError, Handler, RequestContext
+from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.api.k18_api_versions import API_VERSIONS_KEY, ApiVersionsHandler, FeatureView
 from kraftpy.net.service import Answer, BadRequest, Channel
 from kraftpy.observe.request_metrics import ApiMetrics, RequestMetrics
@@ -26,11 +25,9 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.frames import decode_request_header, encode_response
 from kraftpy.protocol.registry import API
 from kraftpy.protocol.tables import Request
-from kraftpy.world import Clock, InternalInvariant
+from kraftpy.world import Clock
 
 __all__ = ["Dispatcher"]
-
-log = logging.getLogger(__name__)
 
 # API key, API version and correlation id stand first in every request header.
 _START_OF_HEADER = struct.Struct(">hhi")
@@ -62,7 +59,7 @@ class Dispatcher:
     ) -> None:
         """Serve these APIs, and ApiVersions to list them."""
         others = list(handlers)
-        self._api_versions = ApiVersionsHandler([handler.api_key for handler in others], features)
+        self._api_versions = ApiVersionsHandler(others, features)
         self._metrics = metrics
         self._clock = clock
         self._table = {
@@ -93,7 +90,7 @@ class Dispatcher:
             refusal = _refusal(f"malformed request: {error}", api_key, api_version)
             raise BadRequest(refusal) from error
         answer.measure(self._metrics.recorder(api.name, api_version))
-        context = RequestContext(
+        RequestContext(
             handler=api.handler,
             request=request,
             api_version=api_version,
@@ -101,27 +98,10 @@ class Dispatcher:
             client_id=header.client_id,
             channel=channel,
             answer=answer,
+            frame=frame,
             metrics=api.metrics,
             clock=self._clock,
-        )
-        try:
-            response = api.handler.handle(request, context)
-        except InternalInvariant:
-            raise
-        except Exception as error:
-            self._report(error, context)
-        else:
-            if response is not None:
-                context.respond(response)
-
-    def _report(self, error: Exception, context: RequestContext) -> None:
-        """Answer for a handler that failed; log it, unless the answer says it all."""
-        if isinstance(error, ApiError) and not context.is_answered:
-            context.respond_error(error.code, error.message)
-            return
-        log.error("handler failed %s", context.describe(), exc_info=error)
-        if not context.is_answered:
-            context.respond_error(ErrorCode.UNKNOWN_SERVER_ERROR)
+        ).serve()
 
     def _refuse_api_versions(self, correlation_id: int, answer: Answer) -> None:
         api = self._table[API_VERSIONS_KEY]

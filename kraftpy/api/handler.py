@@ -63,6 +63,11 @@ class Handler(ABC):
             answer.error_message = message
         return answer  # type: ignore[no-any-return]
 
+    def versions(self) -> tuple[int, int] | None:
+        """The lowest and highest version to offer to clients now; None to offer none."""
+        spec = API[self.api_key]
+        return spec.advertised_min_version, spec.max_version
+
     def error_codes(self, response: Any) -> Iterable[int]:
         """The codes in an answer, for the metric that counts them; successes count too."""
         return (response.error_code,)
@@ -82,6 +87,7 @@ class RequestContext:
         "channel",
         "client_id",
         "correlation_id",
+        "frame",
     )
 
     def __init__(
@@ -94,6 +100,7 @@ class RequestContext:
         client_id: str | None,
         channel: Channel,
         answer: Answer,
+        frame: memoryview,
         metrics: ApiMetrics,
         clock: Clock,
     ) -> None:
@@ -107,6 +114,8 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.channel = channel
+        # The request as it came, header included; valid until `handle` returns.
+        self.frame = frame
 
     @property
     def api_key(self) -> int:
@@ -115,6 +124,21 @@ class RequestContext:
     @property
     def is_answered(self) -> bool:
         return self._is_answered
+
+    def serve(self) -> None:
+        """Have the request handled; whatever its handler raises is answered for (NET-67).
+
+        Only InternalInvariant passes: our own state can't be trusted any more.
+        """
+        try:
+            response = self._handler.handle(self._request, self)
+        except InternalInvariant:
+            raise
+        except Exception as error:
+            self._report(error)
+        else:
+            if response is not None:
+                self.respond(response)
 
     def respond(self, response: Response) -> None:
         """Answer with `response`."""
@@ -153,6 +177,15 @@ class RequestContext:
             f" connection_id={channel.connection_id} listener={channel.listener_name}"
             f" principal={channel.principal}"
         )
+
+    def _report(self, error: Exception) -> None:
+        """Answer for a handler that failed; log it, unless the answer says it all."""
+        if isinstance(error, ApiError) and not self._is_answered:
+            self.respond_error(error.code, error.message)
+            return
+        log.error("handler failed %s", self.describe(), exc_info=error)
+        if not self._is_answered:
+            self.respond_error(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _begin_answer(self) -> None:
         assert_always(not self._is_answered, "request-answered-twice", api_key=self.api_key)

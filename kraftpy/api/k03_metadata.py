@@ -1,55 +1,72 @@
-"""Metadata (3): the brokers of the cluster and, so far, the absence of its topics.
+"""Metadata (3): the brokers of the cluster, its topics, and who leads their partitions.
 
 A topic is asked for by name, or from version 12 on by id. The list of topics means "all" when it is
 null, and in version 0, which can't say null, when it is empty (NET-79). Brokers are listed with the
 address of the listener that the request came in on (NET-80).
+
+A topic that isn't there is created if the request and the node's settings allow it, which takes
+longer than the answer: LEADER_NOT_AVAILABLE makes the client ask again (NET-78).
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 
-from kraftpy.api.cluster import CLUSTER_OPERATIONS, ClusterView
+from kraftpy.api.cluster import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kraftpy.api.handler import ApiError, Handler, RequestContext
+from kraftpy.api.partition_view import INTERNAL_TOPICS, view_partition
+from kraftpy.broker.envelope import Sender
+from kraftpy.broker.metadata_view import BrokerMetadata
+from kraftpy.broker.topic_creation import AutoTopicCreation
+from kraftpy.metadata.controller.topic_names import wrong_name
+from kraftpy.metadata.image import MetadataImage, TopicImage
+from kraftpy.metadata.records import PartitionRecord
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID
 from kraftpy.protocol.schema.k03_metadata import (
     MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
+    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 
 __all__ = ["MetadataHandler"]
 
 _FIRST_VERSION_BY_ID = 12
-_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_FIRST_VERSION_WITH_ABSENT_REPLICAS = 1
+_FIRST_VERSION_WITH_MISSING_LISTENERS = 6
 
 
 class MetadataHandler(Handler):
     api_key = 3
 
-    def __init__(self, cluster: ClusterView) -> None:
+    def __init__(self, cluster: BrokerMetadata, creation: AutoTopicCreation | None = None) -> None:
+        """Without `creation`, topics come into being only when somebody creates them."""
         self._cluster = cluster
+        self._creation = creation
 
     def handle(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
         cluster = self._cluster
         _check_topics(request, context.api_version)
+        brokers = cluster.brokers(context.channel.listener_name)
         answer = MetadataResponse(
             brokers=[
                 MetadataResponseBroker(
                     node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
                 )
-                for broker in cluster.brokers(context.channel.listener_name)
+                for broker in brokers
             ],
             cluster_id=cluster.cluster_id,
-            controller_id=cluster.controller_for_clients(),
-            topics=_missing_topics(request),
+            controller_id=cluster.controller_for_clients(brokers),
+            topics=self._topics(request, context),
         )
         if request.include_cluster_authorized_operations:
             answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+        if request.include_topic_authorized_operations:
+            for topic in answer.topics:
+                if topic.error_code == ErrorCode.NONE:
+                    topic.topic_authorized_operations = TOPIC_OPERATIONS
         return answer
 
     def error_answer(
@@ -74,8 +91,59 @@ class MetadataHandler(Handler):
             ],
         )
 
-    def error_codes(self, response: MetadataResponse) -> list[int]:
-        return [response.error_code, *(topic.error_code for topic in response.topics)]
+    def error_codes(self, response: MetadataResponse) -> Iterator[int]:
+        yield response.error_code
+        for topic in response.topics:
+            yield topic.error_code
+
+    def _topics(
+        self, request: MetadataRequest, context: RequestContext
+    ) -> list[MetadataResponseTopic]:
+        image = self._cluster.image
+        asked = request.topics
+        if asked is None or (context.api_version == 0 and not asked):
+            return [_topic(image, topic, context) for topic in image.topics.values()]
+        ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
+        if ids:
+            # With one topic id in the request, names in it are not looked at, as in Kafka.
+            return [
+                MetadataResponseTopic(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
+                )
+                if (found := image.topic_by_id(topic_id)) is None
+                else _topic(image, found, context)
+                for topic_id in ids
+            ]
+        names = list(dict.fromkeys(topic.name or "" for topic in asked))
+        missing = [name for name in names if name not in image.topics]
+        codes = self._missing(missing, request, context)
+        return [
+            MetadataResponseTopic(
+                error_code=codes[name], name=name, is_internal=name in INTERNAL_TOPICS
+            )
+            if name in codes
+            else _topic(image, image.topics[name], context)
+            for name in names
+        ]
+
+    def _missing(
+        self, names: list[str], request: MetadataRequest, context: RequestContext
+    ) -> dict[str, ErrorCode]:
+        """What to say of topics that aren't there; some may be on their way."""
+        codes = {
+            name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if wrong_name(name) is None
+            else ErrorCode.INVALID_TOPIC_EXCEPTION
+            for name in names
+        }
+        if self._creation is not None and request.allow_auto_topic_creation:
+            possible = [
+                name for name, code in codes.items() if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ]
+            channel = context.channel
+            sender = Sender(channel.principal, channel.client_host)
+            codes |= self._creation.create(possible, sender)
+        return codes
 
 
 def _check_topics(request: MetadataRequest, version: int) -> None:
@@ -89,29 +157,39 @@ def _check_topics(request: MetadataRequest, version: int) -> None:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"version {version} takes no topic ids")
 
 
-def _missing_topics(request: MetadataRequest) -> list[MetadataResponseTopic]:
-    """An answer for each topic that was asked for, once: a cluster without topics has none."""
-    asked = request.topics or []
-    ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
-    if ids:
-        # With one topic id in the request, names in it are not looked at, as in Kafka.
-        return [
-            MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=each)
-            for each in ids
-        ]
-    return [_missing_topic(name) for name in dict.fromkeys(map(_name_of, asked))]
-
-
-def _name_of(topic: MetadataRequestTopic) -> str:
-    return topic.name or ""
-
-
-def _missing_topic(name: str) -> MetadataResponseTopic:
-    is_possible = _TOPIC_NAME.fullmatch(name) is not None
+def _topic(
+    image: MetadataImage, topic: TopicImage, context: RequestContext
+) -> MetadataResponseTopic:
     return MetadataResponseTopic(
-        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if is_possible
-        else ErrorCode.INVALID_TOPIC_EXCEPTION,
-        name=name,
-        is_internal=name in _INTERNAL_TOPICS,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            _partition(image, partition, context.channel.listener_name, context.api_version)
+            for partition in topic.partitions
+        ],
+    )
+
+
+def _partition(
+    image: MetadataImage, partition: PartitionRecord, listener_name: str, version: int
+) -> MetadataResponsePartition:
+    view = view_partition(image, partition, listener_name)
+    code, replicas, isr = view.error_code, partition.replicas, partition.isr
+    if version < _FIRST_VERSION_WITH_ABSENT_REPLICAS:
+        replicas = tuple(each for each in replicas if each not in view.offline_replicas)
+        isr = tuple(each for each in isr if each not in view.offline_replicas)
+        has_all = len(replicas) == len(partition.replicas) and len(isr) == len(partition.isr)
+        if code is ErrorCode.NONE and not has_all:
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
+    if code is ErrorCode.LISTENER_NOT_FOUND and version < _FIRST_VERSION_WITH_MISSING_LISTENERS:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    return MetadataResponsePartition(
+        error_code=code,
+        partition_index=partition.partition_id,
+        leader_id=view.leader_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(replicas),
+        isr_nodes=list(isr),
+        offline_replicas=view.offline_replicas,
     )

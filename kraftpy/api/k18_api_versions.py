@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from kraftpy.api.handler import Handler, RequestContext
+from kraftpy.metadata.records import FeatureRange
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.registry import API
 from kraftpy.protocol.schema.k18_api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -25,21 +24,12 @@ from kraftpy.protocol.schema.k18_api_versions import (
     SupportedFeatureKey,
 )
 
-__all__ = ["API_VERSIONS_KEY", "ApiVersionsHandler", "FeatureRange", "FeatureView"]
+__all__ = ["API_VERSIONS_KEY", "ApiVersionsHandler", "FeatureView"]
 
 API_VERSIONS_KEY = 18
 _FIRST_VERSION_WITH_CLIENT_SOFTWARE = 3
 _FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
 _SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureRange:
-    """The lowest and highest level of one feature that this node supports."""
-
-    name: str
-    min_level: int
-    max_level: int
 
 
 class FeatureView(Protocol):
@@ -59,10 +49,10 @@ class FeatureView(Protocol):
 class ApiVersionsHandler(Handler):
     api_key = API_VERSIONS_KEY
 
-    def __init__(self, other_keys: Iterable[int], features: FeatureView) -> None:
+    def __init__(self, others: Iterable[Handler], features: FeatureView) -> None:
+        """`others` are all the handlers of the listener but this one."""
         self._features = features
-        self._ranges = [_listed(key) for key in sorted([*other_keys, self.api_key])]
-        self._own_range = _listed(self.api_key)
+        self._handlers = sorted([*others, self], key=lambda handler: handler.api_key)
 
     def handle(self, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
         version = context.api_version
@@ -74,13 +64,11 @@ class ApiVersionsHandler(Handler):
             context.channel.client_software_version = software_version
         least_level = 0 if version >= _FIRST_VERSION_WITH_FEATURES_FROM_0 else 1
         return ApiVersionsResponse(
-            api_keys=self._ranges,
+            api_keys=_listed(self._handlers),
             supported_features=[
-                SupportedFeatureKey(
-                    name=feature.name, min_version=feature.min_level, max_version=feature.max_level
-                )
-                for feature in self._features.supported_features()
-                if feature.min_level >= least_level
+                SupportedFeatureKey(name=name, min_version=min_level, max_version=max_level)
+                for name, min_level, max_level in self._features.supported_features()
+                if min_level >= least_level
             ],
             finalized_features_epoch=self._features.finalized_features_epoch(),
             finalized_features=[
@@ -93,17 +81,17 @@ class ApiVersionsHandler(Handler):
     def unsupported_version_answer(self) -> ApiVersionsResponse:
         """The answer, in the layout of version 0, to a version we don't know: which ones we do."""
         return ApiVersionsResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[self._own_range]
+            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_listed([self])
         )
 
 
-def _listed(api_key: int) -> ApiVersion:
-    spec = API[api_key]
-    return ApiVersion(
-        api_key=api_key,
-        min_version=spec.advertised_min_version,
-        max_version=spec.max_version,
-    )
+def _listed(handlers: Iterable[Handler]) -> list[ApiVersion]:
+    ranges = [(handler.api_key, handler.versions()) for handler in handlers]
+    return [
+        ApiVersion(api_key=key, min_version=versions[0], max_version=versions[1])
+        for key, versions in ranges
+        if versions is not None
+    ]
 
 
 def _is_valid_software(text: str) -> bool:

@@ -10,8 +10,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from kraftpy.api.cluster import CLUSTER_OPERATIONS, ClusterView, NodeEndpoint
+from kraftpy.api.cluster import CLUSTER_OPERATIONS
 from kraftpy.api.handler import ApiError, Handler, RequestContext
+from kraftpy.broker.metadata_view import BrokerMetadata, NodeEndpoint
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k60_describe_cluster import (
     DescribeClusterBroker,
@@ -29,31 +30,38 @@ class _DescribeClusterHandler(Handler):
     api_key = 60
     endpoint_type: ClassVar[int]
 
-    def __init__(self, cluster: ClusterView) -> None:
+    def __init__(self, cluster: BrokerMetadata) -> None:
         self._cluster = cluster
 
     @abstractmethod
-    def nodes(self, listener_name: str) -> Sequence[NodeEndpoint]:
+    def nodes(self, listener_name: str, *, with_fenced: bool) -> Sequence[NodeEndpoint]:
         """Those to tell of."""
 
     @abstractmethod
-    def controller_id(self) -> int:
-        """The one to name as controller."""
+    def controller_id(self, nodes: Sequence[NodeEndpoint]) -> int:
+        """The one to name as controller to those who are told of these nodes."""
 
     def handle(
         self, request: DescribeClusterRequest, context: RequestContext
     ) -> DescribeClusterResponse:
         if request.endpoint_type != self.endpoint_type:
             raise _wrong_endpoint(asked=request.endpoint_type, served=self.endpoint_type)
+        nodes = self.nodes(
+            context.channel.listener_name, with_fenced=request.include_fenced_brokers
+        )
         answer = DescribeClusterResponse(
             endpoint_type=self.endpoint_type,
             cluster_id=self._cluster.cluster_id,
-            controller_id=self.controller_id(),
+            controller_id=self.controller_id(nodes),
             brokers=[
                 DescribeClusterBroker(
-                    broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+                    broker_id=node.node_id,
+                    host=node.host,
+                    port=node.port,
+                    rack=node.rack,
+                    is_fenced=node.is_fenced,
                 )
-                for node in self.nodes(context.channel.listener_name)
+                for node in nodes
             ],
         )
         if request.include_cluster_authorized_operations:
@@ -66,11 +74,11 @@ class DescribeBrokersHandler(_DescribeClusterHandler):
 
     endpoint_type = _BROKERS
 
-    def nodes(self, listener_name: str) -> Sequence[NodeEndpoint]:
-        return self._cluster.brokers(listener_name)
+    def nodes(self, listener_name: str, *, with_fenced: bool) -> Sequence[NodeEndpoint]:
+        return self._cluster.brokers(listener_name, with_fenced=with_fenced)
 
-    def controller_id(self) -> int:
-        return self._cluster.controller_for_clients()
+    def controller_id(self, nodes: Sequence[NodeEndpoint]) -> int:
+        return self._cluster.controller_for_clients(nodes)
 
 
 class DescribeControllersHandler(_DescribeClusterHandler):
@@ -78,10 +86,10 @@ class DescribeControllersHandler(_DescribeClusterHandler):
 
     endpoint_type = _CONTROLLERS
 
-    def nodes(self, listener_name: str) -> Sequence[NodeEndpoint]:
+    def nodes(self, listener_name: str, *, with_fenced: bool) -> Sequence[NodeEndpoint]:
         return self._cluster.controllers(listener_name)
 
-    def controller_id(self) -> int:
+    def controller_id(self, nodes: Sequence[NodeEndpoint]) -> int:
         return self._cluster.active_controller()
 
 

@@ -1,27 +1,78 @@
-"""Which APIs are served, on which kind of listener: the table that grows with the product."""
+"""Which APIs are served, on which kind of listener: the table that grows with the product.
+
+ApiVersions is nowhere in it: each dispatcher adds it for its own table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kraftpy.api.cluster import ClusterView, LoneNode
+from kraftpy.api.cluster import LoneNode
+from kraftpy.api.controller_handler import CONTROLLER_APIS, ControllerHandler, ControllerMember
+from kraftpy.api.forwarding import ForwardingHandler
 from kraftpy.api.handler import Handler
 from kraftpy.api.k03_metadata import MetadataHandler
 from kraftpy.api.k18_api_versions import API_VERSIONS_KEY
+from kraftpy.api.k58_envelope import EnvelopeHandler
 from kraftpy.api.k60_describe_cluster import DescribeBrokersHandler, DescribeControllersHandler
+from kraftpy.api.k63_broker_heartbeat import BrokerHeartbeatHandler
+from kraftpy.api.raft_handler import QuorumMember
+from kraftpy.api.raft_handlers import raft_handlers
+from kraftpy.broker.envelope import FORWARDABLE_APIS
+from kraftpy.broker.forwarder import Forwarder
+from kraftpy.broker.metadata_view import BrokerMetadata
+from kraftpy.broker.topic_creation import AutoTopicCreation
+from kraftpy.observe.request_metrics import RequestMetrics
 from kraftpy.protocol.registry import API
+from kraftpy.world import Clock
 
-__all__ = ["KAFKA_RELEASE", "broker_handlers", "controller_handlers", "served_ranges"]
+__all__ = [
+    "KAFKA_RELEASE",
+    "broker_handlers",
+    "controller_handlers",
+    "controller_listener_handlers",
+    "metadata_handlers",
+    "served_ranges",
+]
 
 KAFKA_RELEASE = "4.3"
 
 
-def broker_handlers(cluster: ClusterView) -> list[Handler]:
-    """Everything but ApiVersions, which each dispatcher adds for its own table."""
+def metadata_handlers(
+    cluster: BrokerMetadata, *, forwarder: Forwarder, creation: AutoTopicCreation | None
+) -> list[Handler]:
+    """A broker's share in metadata: what it answers from its image, and what it forwards."""
+    return [
+        MetadataHandler(cluster, creation),
+        DescribeBrokersHandler(cluster),
+        *(ForwardingHandler(key, forwarder) for key in FORWARDABLE_APIS),
+    ]
+
+
+def controller_listener_handlers(
+    cluster: BrokerMetadata,
+    *,
+    controller: ControllerMember,
+    member: QuorumMember,
+    metrics: RequestMetrics,
+    clock: Clock,
+) -> list[Handler]:
+    """Everything on a controller's listener; `metrics` are those of its dispatcher."""
+    handlers: list[Handler] = [
+        DescribeControllersHandler(cluster),
+        BrokerHeartbeatHandler(controller, clock),
+        *(ControllerHandler(key, controller, clock) for key in CONTROLLER_APIS),
+        *raft_handlers(member),
+    ]
+    return [*handlers, EnvelopeHandler(handlers, metrics=metrics, clock=clock)]
+
+
+def broker_handlers(cluster: BrokerMetadata) -> list[Handler]:
+    """What a broker without a log and without a controller can serve."""
     return [MetadataHandler(cluster), DescribeBrokersHandler(cluster)]
 
 
-def controller_handlers(cluster: ClusterView) -> list[Handler]:
+def controller_handlers(cluster: BrokerMetadata) -> list[Handler]:
     return [DescribeControllersHandler(cluster)]
 
 

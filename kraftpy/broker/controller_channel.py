@@ -17,13 +17,14 @@ channel for each purpose: heartbeats wait for nobody (KRF, 18.2).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import trio
 
 from kraftpy.client.connection import Peer
+from kraftpy.client.core import VersionRange
 from kraftpy.client.settings import ClientSettings
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.tables import Request
@@ -88,6 +89,10 @@ class ControllerChannel:
         with self._world.clock.move_on_after(seconds):
             return await self._ask_until_answered(message, max_version)
         raise ControllerUnreachable(f"no answer of the controller within {timeout_ms} ms")
+
+    def controller_versions(self) -> Mapping[int, VersionRange] | None:
+        """What the controller serves, by API key; None while no connection to it stands."""
+        return None if self._peer is None else self._peer.versions
 
     def controller_changed(self) -> None:
         """The quorum's leader is another one: nobody waits for the old one any longer."""

@@ -9,13 +9,14 @@ task reads; a second one exists only while the system takes no more bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from typing import Any
 
 import trio
 
 from kraftpy.client.backoff import Backoff
-from kraftpy.client.core import ConnectionCore, State
+from kraftpy.client.core import ConnectionCore, State, VersionRange
 from kraftpy.client.errors import ConnectionLost, Evidence, evidence_of
 from kraftpy.client.frames import AnswerReader
 from kraftpy.client.outbox import Outbox
@@ -243,6 +244,12 @@ class Peer:
     def last_failure(self) -> Exception | None:
         """Why the present connection is gone; None while it stands or before the first."""
         return None if self._connection is None else self._connection.failure
+
+    @property
+    def versions(self) -> Mapping[int, VersionRange] | None:
+        """What the node serves, by API key; None while no connection stands."""
+        connection = self._connection
+        return connection.core.versions if connection is not None and connection.is_open else None
 
     async def request(
         self, message: Request, *, max_version: int | None = None, timeout_ms: int | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kraftpy.api.cluster import LoneNode
 from kraftpy.api.dispatch import Dispatcher
 from kraftpy.api.handler import Handler
-from kraftpy.api.k18_api_versions import FeatureRange
+from kraftpy.metadata.records import FeatureRange
 from kraftpy.net.service import Part
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.observe.request_metrics import RequestMetrics, RequestRecorder, RequestTimes
