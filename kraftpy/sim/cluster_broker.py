@@ -46,9 +46,11 @@ _ANSWER_LIMIT_US = 1_000_000
 class _Nobody:
     """Brokers don't act on leaders of the quorum."""
 
-    def leader_changed(self, epoch: int, leader_id: int) -> None: ...
+    def leader_changed(self, epoch: int, leader_id: int) -> None:
+        """The core knows whom to fetch from."""
 
-    def leadership_lost(self, epoch: int) -> None: ...
+    def leadership_lost(self, epoch: int) -> None:
+        """It had none."""
 
 
 class SimulatedBroker(MetadataNode):

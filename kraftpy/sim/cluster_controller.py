@@ -27,7 +27,7 @@ from kraftpy.metadata.controller.effects import (
 )
 from kraftpy.metadata.controller.metrics import ControllerMetrics
 from kraftpy.metadata.controller.parts import assemble, make_controls
-from kraftpy.metadata.controller.result import Caller
+from kraftpy.metadata.controller.result import Caller, ControllerError
 from kraftpy.metadata.controller.settings import ControllerSettings
 from kraftpy.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS,
@@ -36,6 +36,7 @@ from kraftpy.metadata.features import (
 )
 from kraftpy.metadata.publisher import MetadataLoader
 from kraftpy.observe.metrics import MetricRegistry
+from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k63_broker_heartbeat import BrokerHeartbeatRequest
 from kraftpy.raft import effects as fx
 from kraftpy.raft import inputs
@@ -63,7 +64,7 @@ class _FixedVersion:
     voter_ids: tuple[int, ...] = ()
 
     def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
-        raise NotImplementedError("nobody asks for it here")
+        raise ControllerError(ErrorCode.UNSUPPORTED_VERSION)
 
 
 class _Leadership:
@@ -190,6 +191,9 @@ class SimulatedController(MetadataNode):
             self.controller.note_disconnected(broker_id, self.node.now_ms())
 
     # Work.
+
+    def published(self) -> None:
+        """The controller is a publisher, and knows."""
 
     def _note_work(self) -> None:
         controller = self.controller

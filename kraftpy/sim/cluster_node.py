@@ -6,6 +6,7 @@ step at a time, each an event of the heap, so that everything else can happen in
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from random import Random
@@ -81,7 +82,7 @@ class NodeLog:
         return data_batches(walk_batches(self._node.storage.log.snapshots[snapshot_id]))
 
 
-class MetadataNode:
+class MetadataNode(ABC):
     """A state machine of a QuorumNode; controllers and brokers add theirs."""
 
     __slots__ = (
@@ -118,9 +119,9 @@ class MetadataNode:
     def node_id(self) -> int:
         return self.node.node_id
 
+    @abstractmethod
     def prepare(self, loader: MetadataLoader) -> LeadershipListener:
         """A new process: install publishers, and say who hears of leaders."""
-        raise NotImplementedError
 
     # Life.
 
@@ -195,5 +196,6 @@ class MetadataNode:
             self.published()
         self.truth.note_event(self.heap.now_us, "feed", self.node_id, loader.end_offset)
 
+    @abstractmethod
     def published(self) -> None:
         """The node has a newer image."""

@@ -35,7 +35,8 @@ R = TypeVar("R", bound=Run)
 class SeededSimulation(Protocol[R_co]):
     digest: EventDigest
 
-    def run(self, event_limit: int) -> R_co: ...
+    def run(self, event_limit: int) -> R_co:
+        """From beginning to end."""
 
 
 def run_seeds(

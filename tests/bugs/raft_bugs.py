@@ -1,20 +1,15 @@
 """Seeded bugs of the Raft core, each one replacing one method of the product (testing.md 10.5).
 
-The simulation must find every one of them. `python tests/bugs/raft_bugs.py --first-seed N` looks
-for each from seed N on and tells where it was found. With `--record` it writes what it found to
-raft_seeds.json, for the test suite; that is due whenever a change of the core shifts the seeds.
+The quorum simulation must find every one of them; see seeded_bugs.py for how.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from seeded_bugs import Bug, examine
 
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.raft.effects import Reply, Send, TruncateLog
@@ -25,32 +20,10 @@ from kraftpy.raft.membership import Membership
 from kraftpy.raft.quorum import Quorum
 from kraftpy.raft.replication import Replication
 from kraftpy.raft.roles import Leader, Prospective, Unattached
-from kraftpy.sim.quorum_invariants import InvariantViolated
 from kraftpy.sim.quorum_simulation import run_quorum
-from kraftpy.world import InternalInvariant
 
 EVENTS = 4_000
-SEED_LIMIT = 500
 SEEDS = Path(__file__).with_name("raft_seeds.json")
-
-
-@dataclass(frozen=True)
-class Bug:
-    """`owner.method` is replaced by `broken`."""
-
-    name: str
-    owner: type
-    method: str
-    broken: Callable[..., Any]
-
-    @contextmanager
-    def seeded(self) -> Iterator[None]:
-        original = self.owner.__dict__[self.method]
-        setattr(self.owner, self.method, self.broken)
-        try:
-            yield
-        finally:
-            setattr(self.owner, self.method, original)
 
 
 def vote_not_persisted(self: Quorum, key: Any) -> None:
@@ -250,51 +223,9 @@ BUGS = (
 )
 
 
-def failure_of(seed: int) -> str | None:
-    """The code of what a run is found guilty of."""
-    try:
-        run_quorum(seed, EVENTS)
-    except InvariantViolated as violation:
-        return violation.code
-    except InternalInvariant as broken:
-        return str(broken).split(":")[0].split()[0]
-    return None
-
-
-def find(bug: Bug, first_seed: int) -> tuple[int, str] | None:
-    """The seed that shows the bug, and as what."""
-    with bug.seeded():
-        for seed in range(first_seed, first_seed + SEED_LIMIT):
-            code = failure_of(seed)
-            if code is not None:
-                return seed, code
-    return None
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="find every seeded bug")
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="part of a bug's name")
-    parser.add_argument("--record", action="store_true", help="write the seeds for the test suite")
-    options = parser.parse_args()
-    seeds = {}
-    missed = 0
-    for bug in BUGS:
-        if options.only not in bug.name:
-            continue
-        found = find(bug, options.first_seed)
-        missed += found is None
-        if found is None:
-            print(f"MISSED  {bug.name}", flush=True)
-        else:
-            seed, code = found
-            seeds[bug.name] = {"seed": seed, "code": code}
-            count = seed - options.first_seed + 1
-            print(f"found   {bug.name}: seed {seed} ({count} tried), {code}", flush=True)
-    if options.record:
-        SEEDS.write_text(json.dumps(seeds, indent=2) + "\n")
-    return 1 if missed else 0
+def run(seed: int) -> None:
+    run_quorum(seed, EVENTS)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(examine(BUGS, run, SEEDS))

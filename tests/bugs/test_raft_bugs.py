@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from raft_bugs import BUGS, SEEDS, Bug, failure_of
+from raft_bugs import BUGS, SEEDS, run
+from seeded_bugs import Bug, failure_of
 
 RECORDED = json.loads(SEEDS.read_text())
 
@@ -17,10 +18,10 @@ RECORDED = json.loads(SEEDS.read_text())
 def test_the_simulation_finds(bug: Bug) -> None:
     recorded = RECORDED[bug.name]
     with bug.seeded():
-        code = failure_of(recorded["seed"])
+        code = failure_of(run, recorded["seed"])
     assert code == recorded["code"], "shifted: python tests/bugs/raft_bugs.py --record"
 
 
 @pytest.mark.parametrize("seed", sorted({each["seed"] for each in RECORDED.values()}))
 def test_the_same_seed_is_clean_without_the_bug(seed: int) -> None:
-    assert failure_of(seed) is None
+    assert failure_of(run, seed) is None
