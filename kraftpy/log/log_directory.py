@@ -31,6 +31,7 @@ from kraftpy.log.checkpoints import (
     read_text,
 )
 from kraftpy.log.chores import Chores
+from kraftpy.log.clean_shutdown import CLEAN_SHUTDOWN_MARKER, format_clean_shutdown
 from kraftpy.log.errors import MalformedFileError, StorageError
 from kraftpy.log.handles import HandlePool
 from kraftpy.log.log_owner import LogEnvironment
@@ -49,7 +50,6 @@ from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.world import Disk, FileLock, World
 
 __all__ = [
-    "CLEAN_SHUTDOWN_MARKER",
     "LOCK_FILE",
     "DirectoryEvents",
     "DirectoryInUseError",
@@ -59,7 +59,6 @@ __all__ = [
     "random_id",
 ]
 
-CLEAN_SHUTDOWN_MARKER: Final = ".kafka_cleanshutdown"
 LOCK_FILE: Final = ".lock"
 
 _CHECKPOINTS: Final = (
@@ -287,10 +286,10 @@ class LogDirectory:
                 _log.warning("%s/%s is no partition's directory; it is left alone", self.path, name)
         return found
 
-    async def mark_clean(self) -> None:
+    async def mark_clean(self, broker_epoch: int) -> None:
         """The last act of an orderly stop: everything is closed and in the checkpoints."""
         marker = AtomicFile(self._world.disk, f"{self._path}/{CLEAN_SHUTDOWN_MARKER}")
-        await marker.replace('{"version":0,"brokerEpoch":-1}')
+        await marker.replace(format_clean_shutdown(broker_epoch))
 
     def release(self) -> None:
         """Let go of everything, whatever state it is in. Idempotent."""

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 import trio
 
 from kraftpy.log.checkpoints import TopicPartition
+from kraftpy.log.clean_shutdown import NO_BROKER_EPOCH
 from kraftpy.log.directory_loading import DirectoryLoader
 from kraftpy.log.errors import StorageError
 from kraftpy.log.log_config import LogConfig
@@ -34,7 +35,7 @@ _log = logging.getLogger(__name__)
 class LogManager(MovablePartitions):
     """Made for one life: `async with manager.running(): ...`."""
 
-    __slots__ = ()
+    __slots__ = ("broker_epoch",)
 
     def __init__(
         self,
@@ -49,6 +50,8 @@ class LogManager(MovablePartitions):
             world, settings, config_of=config_of, events=events, topic_metrics=topic_metrics
         )
         self._moving = {}
+        # What an orderly stop leaves for the next process to register with.
+        self.broker_epoch = NO_BROKER_EPOCH
 
     # Life.
 
@@ -164,7 +167,7 @@ class LogManager(MovablePartitions):
                 await log.close()
             await directory.write_checkpoints()
             with directory.guard("mark the clean shutdown"):
-                await directory.mark_clean()
+                await directory.mark_clean(self.broker_epoch)
         except (StorageError, RecordDataError) as error:
             _log.error("%s was not closed cleanly: %s", directory.path, error)
             return
