@@ -15,6 +15,8 @@ from kraftpy.log.offsets import UNKNOWN, OffsetMetadata
 __all__ = ["FollowerProgress"]
 
 _NOWHERE = OffsetMetadata(UNKNOWN)
+# Longer ago than any lag that is allowed, on a clock that may have begun a moment ago.
+_NEVER_MS = -(1 << 62)
 
 
 class FollowerProgress:
@@ -33,26 +35,23 @@ class FollowerProgress:
         # Where the follower's log ends, with the place in the leader's files if known.
         self.end = _NOWHERE
         self.log_start_offset = UNKNOWN
-        self.last_caught_up_ms = 0
+        self.last_caught_up_ms = _NEVER_MS
         # The incarnation that fetched last; -1 if it did not say, or has not fetched.
         self.broker_epoch = UNKNOWN
-        self._last_fetch_ms = 0
+        self._last_fetch_ms = _NEVER_MS
         self._leader_end_at_last_fetch = UNKNOWN
 
-    def begin_leadership(self, now_ms: int, *, is_in_sync: bool) -> None:
-        """Nothing is known of it under this leader; who is in the ISR gets the benefit of doubt."""
+    def forget(self) -> None:
+        """Another leader has known better since: this one learns anew what it has."""
         self.end = _NOWHERE
         self.log_start_offset = UNKNOWN
         self.broker_epoch = UNKNOWN
-        self._last_fetch_ms = 0
-        self._leader_end_at_last_fetch = UNKNOWN
-        self.last_caught_up_ms = now_ms if is_in_sync else 0
 
     def begin_epoch(self, now_ms: int, leader_end_offset: int, *, is_in_sync: bool) -> None:
-        """The leader stays in a new epoch: what it knows is still true."""
+        """Who is in the ISR gets the benefit of the doubt, and the time to fetch."""
         self._last_fetch_ms = now_ms
         self._leader_end_at_last_fetch = leader_end_offset
-        self.last_caught_up_ms = now_ms if is_in_sync else 0
+        self.last_caught_up_ms = now_ms if is_in_sync else _NEVER_MS
 
     def fetched(
         self,

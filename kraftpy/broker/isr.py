@@ -15,9 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from kraftpy.log.offsets import UNKNOWN
 from kraftpy.protocol.errors import ErrorCode
 
-__all__ = ["CommittedIsr", "IsrAnswer", "IsrProposal", "Verdict", "verdict"]
+__all__ = ["CommittedIsr", "IsrAnswer", "IsrProposal", "IsrState", "Verdict", "verdict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +83,69 @@ _VERDICTS = {
 
 def verdict(error: ErrorCode) -> Verdict:
     return _VERDICTS.get(error, Verdict.RETRY)
+
+
+class IsrState:
+    """Of one partition. Before any metadata, the epochs are -1."""
+
+    __slots__ = ("_is_held", "committed", "maximal", "pending")
+
+    def __init__(self) -> None:
+        self.committed = CommittedIsr((), UNKNOWN, UNKNOWN)
+        self.pending: IsrProposal | None = None
+        # All who may be in the ISR, as far as this leader can know.
+        self.maximal: tuple[int, ...] = ()
+        # An answer left open what became of the proposal: it waits for metadata.
+        self._is_held = False
+
+    @property
+    def to_send(self) -> IsrProposal | None:
+        """What the controller should be asked for now; the same until something decides it."""
+        return None if self._is_held else self.pending
+
+    def propose(self, isr: tuple[int, ...], broker_epochs: tuple[int, ...]) -> None:
+        """Only when nothing is pending: the next change waits until this one is decided."""
+        self.pending = IsrProposal(self.committed, isr, broker_epochs)
+        self.maximal = self.pending.maximal_isr
+
+    def adopt(self, metadata: CommittedIsr, replicas: tuple[int, ...]) -> None:
+        """Whatever was proposed before this partition epoch, this is how things are.
+
+        An epoch that the controller's answer has brought already says nothing about what was
+        proposed since then, which may be committed at this moment: that stays. Unless the
+        controller can't ever agree, because the replicas are others than the leader thought.
+        """
+        if metadata.partition_epoch > self.committed.partition_epoch:
+            self._commit(metadata)
+        elif self.pending is not None and not all(each in replicas for each in self.pending.isr):
+            self._commit(self.committed)
+
+    def answered(self, proposal: IsrProposal, answer: IsrAnswer) -> Verdict | None:
+        """What the controller's answer means; None if metadata has decided in the meantime."""
+        if proposal is not self.pending:
+            return None
+        meaning = verdict(answer.error)
+        if meaning is Verdict.COMMITTED and not self._is_of_now(answer):
+            meaning = Verdict.IN_DOUBT
+        match meaning:
+            case Verdict.COMMITTED:
+                self._commit(CommittedIsr(answer.isr, answer.leader_epoch, answer.partition_epoch))
+            case Verdict.NOT_DONE:
+                self._commit(self.committed)
+            case Verdict.IN_DOUBT:
+                self._is_held = True
+            case Verdict.RETRY:
+                pass
+        return meaning
+
+    def _is_of_now(self, answer: IsrAnswer) -> bool:
+        return (
+            answer.leader_epoch == self.committed.leader_epoch
+            and answer.partition_epoch >= self.committed.partition_epoch
+        )
+
+    def _commit(self, committed: CommittedIsr) -> None:
+        self.committed = committed
+        self.maximal = committed.isr
+        self.pending = None
+        self._is_held = False

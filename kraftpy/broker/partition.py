@@ -7,7 +7,7 @@ again and `events` has been told what others may wait for.
 Committing. A record is committed when every member of the ISR has it. The leader's high watermark
 is the lowest log end among
 
-- itself, as far as its log is safe to count (see `flushed`),
+- itself, as far as its log counts (with flush.messages, what is flushed: see `flushed`),
 - the members of the maximal ISR (isr.py), and
 - replicas that keep up and may join the ISR: otherwise a replica that wants to join a leader which
   is alone would chase an end that moves away for ever.
@@ -24,11 +24,11 @@ proposal, so anything with a lower partition epoch than the one known is old new
 from __future__ import annotations
 
 import logging
-from typing import Protocol
 
 from kraftpy.broker.follower_progress import FollowerProgress
-from kraftpy.broker.isr import CommittedIsr, IsrAnswer, IsrProposal, Verdict, verdict
+from kraftpy.broker.isr import CommittedIsr, IsrAnswer, IsrProposal, IsrState, Verdict
 from kraftpy.broker.replica_log import ReplicaLog
+from kraftpy.broker.replica_ports import BrokerStates, PartitionEvents, ReplicaError
 from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.log.offsets import UNKNOWN, AppendInfo, OffsetMetadata
 from kraftpy.log.producers import TRANSACTION_VERSION_UNKNOWN
@@ -47,61 +47,17 @@ log = logging.getLogger(__name__)
 ALL_IN_SYNC = -1
 
 
-class ReplicaError(Exception):
-    """This replica can't do what was asked; `error_code` is what the asker is told."""
-
-    def __init__(self, error_code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error_code = error_code
-        self.message = message
-
-
-class PartitionEvents(Protocol):
-    """Told what has happened, after it has, by the partition that it happened to."""
-
-    def appended(self, partition: Partition) -> None:
-        """The leader's log has grown."""
-        ...
-
-    def high_watermark_moved(self, partition: Partition) -> None: ...
-
-    def log_start_moved(self, partition: Partition) -> None:
-        """Somebody's log start is higher, so perhaps the lowest of all replicas is."""
-        ...
-
-    def isr_wanted(self, partition: Partition) -> None:
-        """There is a proposal to be sent to the controller."""
-        ...
-
-    def role_changed(self, partition: Partition) -> None:
-        """It leads, follows, or is led by somebody else than before."""
-        ...
-
-
-class BrokerStates(Protocol):
-    """What the metadata says about other brokers."""
-
-    def is_alive(self, broker_id: int) -> bool:
-        """Registered and not fenced."""
-        ...
-
-    def eligible_epoch(self, broker_id: int) -> int | None:
-        """The broker's epoch if it may be in an ISR: alive and not shutting down."""
-        ...
-
-
 class Partition:
     """Made when the broker becomes a replica, with its log; lives until it is none any more."""
 
     __slots__ = (
         "_brokers",
-        "_committed",
         "_epoch_start_offset",
         "_events",
+        "_flush_until",
+        "_flushed_end",
         "_followers",
-        "_is_proposal_held",
-        "_own_end",
-        "_proposal",
+        "_isr_state",
         "broker_id",
         "lag_time_max_ms",
         "leader_id",
@@ -135,22 +91,18 @@ class Partition:
         self.min_insync_replicas = min_insync_replicas
         self.leader_id = NO_LEADER
         self.replicas: tuple[int, ...] = ()
-        # Epochs of -1: no metadata has been applied yet.
-        self._committed = CommittedIsr((), UNKNOWN, UNKNOWN)
-        self._proposal: IsrProposal | None = None
-        # The proposal's answer left open what became of it: it waits for metadata.
-        self._is_proposal_held = False
+        self._isr_state = IsrState()
         self._followers: dict[int, FollowerProgress] = {}
         self._epoch_start_offset = UNKNOWN
-        # How far this leader's own log counts for the high watermark; None for all of it.
-        self._own_end: OffsetMetadata | None = None
+        # How far this leader's own log counts for the high watermark; None for all of it. Until a
+        # flush has come to `_flush_until`.
+        self._flushed_end: OffsetMetadata | None = None
+        self._flush_until = 0
 
     def __repr__(self) -> str:
-        topic, partition_id = self.topic_partition
+        name = "{}-{}".format(*self.topic_partition)
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
-        return (
-            f"Partition({topic}-{partition_id}, {role}, epoch {self.leader_epoch}, isr {self.isr})"
-        )
+        return f"Partition({name}, {role}, epoch {self.leader_epoch}, isr {self.isr})"
 
     # What it is.
 
@@ -160,30 +112,32 @@ class Partition:
 
     @property
     def leader_epoch(self) -> int:
-        return self._committed.leader_epoch
+        return self._isr_state.committed.leader_epoch
 
     @property
     def partition_epoch(self) -> int:
-        return self._committed.partition_epoch
+        return self._isr_state.committed.partition_epoch
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """As committed; on a follower, as its metadata says."""
-        return self._committed.isr
+        """As committed; empty on a follower, who does not decide by it."""
+        return self._isr_state.committed.isr
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
         """All who may be in the ISR, as far as this leader can know."""
-        return self._committed.isr if self._proposal is None else self._proposal.maximal_isr
+        return self._isr_state.maximal
 
     @property
     def is_under_min_isr(self) -> bool:
-        return len(self._committed.isr) < min(self.min_insync_replicas, len(self.replicas))
+        return len(self._isr_state.committed.isr) < min(
+            self.min_insync_replicas, len(self.replicas)
+        )
 
     @property
     def is_under_replicated(self) -> bool:
         """For the metric: this leader misses somebody."""
-        return self.is_leader and len(self._committed.isr) < len(self.replicas)
+        return self.is_leader and len(self._isr_state.committed.isr) < len(self.replicas)
 
     @property
     def low_watermark(self) -> int:
@@ -201,55 +155,60 @@ class Partition:
     # Roles.
 
     def lead(self, record: PartitionRecord, now_ms: int) -> bool:
-        """The metadata says that this broker leads; whether it did not before."""
+        """The metadata says that this broker leads; whether it did not before.
+
+        Nobody may be truncating the log any more.
+        """
         if record.partition_epoch < self.partition_epoch:
             return False
         is_new_leader = not self.is_leader
         is_new_epoch = record.leader_epoch > self.leader_epoch
-        self._take(record)
+        self._take(record, record.isr)
+        others = [each for each in record.replicas if each != self.broker_id]
+        self._followers = {
+            each: self._followers.get(each) or FollowerProgress(each) for each in others
+        }
         if is_new_epoch:
-            end = self.log.log_end_offset
-            self.log.begin_epoch(record.leader_epoch)
-            self._epoch_start_offset = end
-            for follower in self._followers.values():
-                is_in_sync = follower.broker_id in record.isr
-                if is_new_leader:
-                    follower.begin_leadership(now_ms, is_in_sync=is_in_sync)
-                else:
-                    follower.begin_epoch(now_ms, end, is_in_sync=is_in_sync)
+            self._begin_epoch(record, now_ms, is_new_leader=is_new_leader)
+        has_moved = self._advance_high_watermark(now_ms)
         if is_new_leader:
-            self._own_end = None
             self._events.role_changed(self)
-        self._advance_high_watermark(now_ms)
+        if has_moved:
+            self._events.high_watermark_moved(self)
         return is_new_leader
+
+    def _begin_epoch(self, record: PartitionRecord, now_ms: int, *, is_new_leader: bool) -> None:
+        end = self.log.log_end_offset
+        self.log.begin_epoch(record.leader_epoch)
+        self._epoch_start_offset = end
+        for follower in self._followers.values():
+            if is_new_leader:
+                follower.forget()
+            follower.begin_epoch(now_ms, end, is_in_sync=follower.broker_id in record.isr)
+        flushed = self.log.recovery_point
+        if is_new_leader and end - flushed >= self.log.config.flush_messages:
+            # Replicated, but not flushed before its leader was gone.
+            self._flushed_end = OffsetMetadata(flushed)
+            self._flush_until = end
 
     def follow(self, record: PartitionRecord) -> bool:
         """The metadata says that another broker leads, or nobody; whether that is news."""
         if record.partition_epoch < self.partition_epoch:
             return False
         is_news = self.leader_id != record.leader or record.leader_epoch > self.leader_epoch
-        self._take(record)
-        self._followers.clear()
-        self._own_end = None
+        self._take(record, ())
+        self._followers = {}
+        self._flushed_end = None
         self._epoch_start_offset = UNKNOWN
         if is_news:
             self._events.role_changed(self)
         return is_news
 
-    def _take(self, record: PartitionRecord) -> None:
-        """Whatever was proposed, this is how things are."""
+    def _take(self, record: PartitionRecord, isr: tuple[int, ...]) -> None:
         self.leader_id = record.leader
         self.replicas = record.replicas
-        self._commit(CommittedIsr(record.isr, record.leader_epoch, record.partition_epoch))
-        others = [each for each in record.replicas if each != self.broker_id]
-        self._followers = {
-            each: self._followers.get(each) or FollowerProgress(each) for each in others
-        }
-
-    def _commit(self, committed: CommittedIsr) -> None:
-        self._committed = committed
-        self._proposal = None
-        self._is_proposal_held = False
+        metadata = CommittedIsr(isr, record.leader_epoch, record.partition_epoch)
+        self._isr_state.adopt(metadata, record.replicas)
 
     # The leader's log.
 
@@ -278,40 +237,48 @@ class Partition:
         end_before = self.log.log_end
         info = self.log.append_as_leader(
             records,
-            self._committed.leader_epoch,
+            self._isr_state.committed.leader_epoch,
             origin=origin,
             guard=guard,
             transaction_version=transaction_version,
         )
-        if info.must_flush and not info.is_duplicate and self._own_end is None:
-            self._own_end = end_before
-        self._events.appended(self)
-        self._advance_high_watermark(now_ms)
+        if info.must_flush and not info.is_duplicate:
+            self._flush_until = info.last_offset + 1
+            if self._flushed_end is None:
+                self._flushed_end = end_before
+        has_moved = self._advance_high_watermark(now_ms)
+        if self.log.log_end_offset != end_before.offset:
+            self._events.appended(self)
+        if has_moved:
+            self._events.high_watermark_moved(self)
         return info
+
+    @property
+    def awaits_flush(self) -> bool:
+        """Something in this leader's log does not count before a flush, and `flushed`."""
+        return self._flushed_end is not None
 
     def flushed(self, recovery_point: int, now_ms: int) -> None:
         """Everything below is durable, so that it may be told to others.
 
         With flush.messages=1 nothing is committed that this leader has not on its disk.
         """
-        if self._own_end is None:
+        if self._flushed_end is None:
             return
-        if recovery_point >= self.log.log_end_offset:
-            self._own_end = None
-        elif recovery_point > self._own_end.offset:
-            self._own_end = OffsetMetadata(recovery_point)
-        self._advance_high_watermark(now_ms)
+        if recovery_point >= self._flush_until:
+            # What has been appended since then did not ask for a flush.
+            self._flushed_end = None
+        elif recovery_point > self._flushed_end.offset:
+            self._flushed_end = OffsetMetadata(recovery_point)
+        self._commit_further(now_ms)
 
     def check_leader(self) -> None:
         if not self.is_leader:
-            raise ReplicaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"the leader is {self.leader_id}, in epoch {self.leader_epoch}",
-            )
+            raise ReplicaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self} is asked to lead")
 
     def check_epoch(self, leader_epoch: int) -> ErrorCode:
         """Whether the asker's idea of the leadership, if it has one, is this one."""
-        known = self._committed.leader_epoch
+        known = self._isr_state.committed.leader_epoch
         if leader_epoch in (known, UNKNOWN):
             return ErrorCode.NONE
         if leader_epoch < known:
@@ -321,13 +288,14 @@ class Partition:
     def divergence(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
         """Where a log that ends at `fetch_offset`, in that epoch, stops being like this one.
 
-        The epoch and its end here; None if everything that the asker has is here too.
+        The epoch and its end here; None if everything that the asker has is here too. Raises
+        ReplicaError if that is out of range: below the log start nothing can be compared.
         """
         epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
-        if epoch == UNKNOWN:
+        if epoch == UNKNOWN or fetch_offset < self.log.log_start_offset:
             raise ReplicaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"epoch {last_fetched_epoch} is not known here, nor any before it",
+                f"offset {fetch_offset} of epoch {last_fetched_epoch} is before this log",
             )
         if epoch < last_fetched_epoch or end_offset < fetch_offset:
             return epoch, end_offset
@@ -352,12 +320,14 @@ class Partition:
         broker_epoch: int,
         now_ms: int,
     ) -> bool:
-        """A follower asked for `end`; False if it is no replica of this partition.
+        """A follower asked for `end`, which is in range and where its log is like this one.
 
+        False if that does not count: it is no replica of this partition, or the fetch is of a
+        process that has been replaced since, and whose end may be beyond its successor's.
         `leader_end_offset` is where this log ended when the answer was read.
         """
         follower = self._followers.get(broker_id)
-        if follower is None:
+        if follower is None or self._is_past(broker_id, broker_epoch):
             return False
         old_log_start = follower.log_start_offset
         follower.fetched(
@@ -367,33 +337,47 @@ class Partition:
             broker_epoch=broker_epoch,
             now_ms=now_ms,
         )
-        if self._proposal is None and broker_id not in self._committed.isr:
-            self._propose_joining(follower)
-        self._advance_high_watermark(now_ms)
+        is_joining = (
+            self._isr_state.pending is None
+            and broker_id not in self.isr
+            and self._propose_joining(follower)
+        )
+        has_moved = self._advance_high_watermark(now_ms)
+        if is_joining:
+            self._events.isr_wanted(self)
+        if has_moved:
+            self._events.high_watermark_moved(self)
         if log_start_offset != old_log_start:
             self._events.log_start_moved(self)
         return True
 
-    def _propose_joining(self, follower: FollowerProgress) -> None:
-        """Ask for a follower that has everything committed, and has followed this leadership."""
+    def _is_past(self, broker_id: int, broker_epoch: int) -> bool:
+        registered = self._brokers.eligible_epoch(broker_id)
+        return registered is not None and UNKNOWN != broker_epoch < registered
+
+    def _propose_joining(self, follower: FollowerProgress) -> bool:
+        """Propose a follower that has everything committed, and has followed this leadership."""
         offset = follower.end.offset
         if (
-            offset >= self.log.high_watermark
-            and offset >= self._epoch_start_offset
-            and self._may_join(follower)
+            offset < self.log.high_watermark
+            or offset < self._epoch_start_offset
+            or not self._may_join(follower)
         ):
-            self._propose((*self._committed.isr, follower.broker_id))
+            return False
+        self._propose((*self._isr_state.committed.isr, follower.broker_id))
+        return True
 
     def _may_join(self, follower: FollowerProgress) -> bool:
         """Alive, not leaving, and the incarnation that fetched is the one that is registered."""
         registered = self._brokers.eligible_epoch(follower.broker_id)
         return registered is not None and follower.broker_epoch in (UNKNOWN, registered)
 
-    def _advance_high_watermark(self, now_ms: int) -> None:
+    def _advance_high_watermark(self, now_ms: int) -> bool:
+        """As far as it may; whether it moved, which the caller tells when all is done."""
         if not self.is_leader or self.is_under_min_isr:
-            return
+            return False
         log_end = self.log.log_end
-        lowest = log_end if self._own_end is None else self._own_end
+        lowest = log_end if self._flushed_end is None else self._flushed_end
         maximal_isr = self.maximal_isr
         for follower in self._followers.values():
             if follower.end.offset < lowest.offset and (
@@ -406,18 +390,21 @@ class Partition:
                 lowest = follower.end
         if lowest.offset < 0:
             # Somebody who counts has not fetched from this leader yet.
-            return
-        if self.log.increment_high_watermark(lowest) is not None:
+            return False
+        return self.log.increment_high_watermark(lowest) is not None
+
+    def _commit_further(self, now_ms: int) -> None:
+        if self._advance_high_watermark(now_ms):
             self._events.high_watermark_moved(self)
 
     def shrink_isr(self, now_ms: int) -> None:
         """Ask for an ISR without those that have not kept up; to be called now and then."""
-        if not self.is_leader or self._proposal is not None:
+        if not self.is_leader or self._isr_state.pending is not None:
             return
         end = self.log.log_end_offset
         late = [
             each
-            for each in self._committed.isr
+            for each in self._isr_state.committed.isr
             if each in self._followers
             and not self._followers[each].is_caught_up(end, now_ms, self.lag_time_max_ms)
         ]
@@ -431,18 +418,18 @@ class Partition:
             self.log.high_watermark,
             end,
         )
-        self._propose(tuple([each for each in self._committed.isr if each not in late]))
+        self._propose(tuple([each for each in self._isr_state.committed.isr if each not in late]))
+        self._events.isr_wanted(self)
 
     # Proposals to the controller.
 
     @property
     def proposal(self) -> IsrProposal | None:
         """What the controller should be asked for now; the same until something decides it."""
-        return None if self._is_proposal_held else self._proposal
+        return self._isr_state.to_send
 
     def _propose(self, isr: tuple[int, ...]) -> None:
-        self._proposal = IsrProposal(self._committed, isr, tuple(map(self._epoch_of, isr)))
-        self._events.isr_wanted(self)
+        self._isr_state.propose(isr, tuple(map(self._epoch_of, isr)))
 
     def _epoch_of(self, broker_id: int) -> int:
         """The incarnation that is meant: of a follower, the one whose fetches were counted."""
@@ -454,49 +441,58 @@ class Partition:
 
     def proposal_answered(self, proposal: IsrProposal, answer: IsrAnswer, now_ms: int) -> None:
         """What the controller said; ignored if metadata has decided in the meantime."""
-        if proposal is not self._proposal:
-            return
-        match verdict(answer.error):
-            case Verdict.COMMITTED:
-                self._proposal_committed(answer, now_ms)
-            case Verdict.NOT_DONE:
-                self._commit(self._committed)
-                self._advance_high_watermark(now_ms)
-            case Verdict.IN_DOUBT:
-                self._is_proposal_held = True
+        match self._isr_state.answered(proposal, answer):
+            case Verdict.COMMITTED | Verdict.NOT_DONE:
+                self._commit_further(now_ms)
             case Verdict.RETRY:
                 self._events.isr_wanted(self)
-
-    def _proposal_committed(self, answer: IsrAnswer, now_ms: int) -> None:
-        if (
-            answer.leader_epoch != self.leader_epoch
-            or answer.partition_epoch < self.partition_epoch
-        ):
-            # Of another time; metadata is on its way.
-            self._is_proposal_held = True
-            return
-        self._commit(CommittedIsr(answer.isr, answer.leader_epoch, answer.partition_epoch))
-        self._advance_high_watermark(now_ms)
 
     # The follower.
 
     def append_replicated(
-        self, records: Buffer, *, leader_high_watermark: int, leader_log_start: int
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        fetch_offset: int,
+        leader_high_watermark: int,
+        leader_log_start: int,
     ) -> AppendInfo:
-        """Take over what the leader answered, and how far it says that is committed.
+        """Take over what the leader of `leader_epoch` answered to a fetch at `fetch_offset`.
+
+        If the result says that it must be flushed, the next fetch waits for that: it tells the
+        leader that the records are safe here. Raises ReplicaError, LogError or RecordDataError.
+        """
+        self._check_following(leader_epoch)
+        if fetch_offset != self.log.log_end_offset:
+            raise ReplicaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"records from {fetch_offset} on for a log that ends at {self.log.log_end_offset}",
+            )
+        info = self.log.append_as_follower(records, leader_epoch)
+        self.follow_watermarks(leader_epoch, leader_high_watermark, leader_log_start)
+        return info
+
+    def follow_watermarks(
+        self, leader_epoch: int, leader_high_watermark: int, leader_log_start: int
+    ) -> None:
+        """Note how far the leader says that the log is committed, and deleted.
 
         The log start follows as far as this replica's high watermark has come; the rest comes with
         a later fetch.
         """
-        info = self.log.append_as_follower(records, self._committed.leader_epoch)
-        self.follow_watermarks(leader_high_watermark, leader_log_start)
-        return info
-
-    def follow_watermarks(self, leader_high_watermark: int, leader_log_start: int) -> None:
-        """The leader answered without records, or with these watermarks."""
+        self._check_following(leader_epoch)
         before = self.log.high_watermark
         high_watermark = self.log.update_high_watermark(max(leader_high_watermark, 0))
         self.log.raise_log_start(min(leader_log_start, high_watermark))
         if high_watermark != before:
             # Consumers may read from this follower.
             self._events.high_watermark_moved(self)
+
+    def _check_following(self, leader_epoch: int) -> None:
+        """An answer of another leadership's time must not get into the log of this one."""
+        if self.is_leader or leader_epoch != self.leader_epoch:
+            raise ReplicaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"an answer of epoch {leader_epoch} to {self}",
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kraftpy.log.epochs import LeaderEpochCache
+from kraftpy.log.log_config import LogConfig
 from kraftpy.log.offsets import AppendInfo, Isolation, OffsetMetadata, ReadInfo
 from kraftpy.log.producers import TRANSACTION_VERSION_UNKNOWN
 from kraftpy.log.verifications import NO_GUARD, VerificationGuard
@@ -15,7 +16,14 @@ __all__ = ["ReplicaLog"]
 
 
 class ReplicaLog(Protocol):
-    """The replica's own log, in the words of kraftpy.log."""
+    """The replica's own log, in the words of kraftpy.log.
+
+    Truncation is not among it: that takes time on a real disk, and is what a fetcher asks its shell
+    for.
+    """
+
+    @property
+    def config(self) -> LogConfig: ...
 
     @property
     def epochs(self) -> LeaderEpochCache: ...
@@ -28,6 +36,11 @@ class ReplicaLog(Protocol):
 
     @property
     def log_end(self) -> OffsetMetadata: ...
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is durable."""
+        ...
 
     @property
     def high_watermark(self) -> int: ...

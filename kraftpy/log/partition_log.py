@@ -147,6 +147,7 @@ class PartitionLog(WritableLog):
             raise ValueError(f"a truncation to {offset}")
         if offset >= self.log_end_offset:
             self._check_usable()
+            self._forget_empty_epochs()
             return False
         if offset < self.high_watermark:
             _log.warning("%s is truncated to %d, below its high watermark", self, offset)
@@ -168,6 +169,15 @@ class PartitionLog(WritableLog):
             if self.producers.map_end_offset > offset:
                 await self._rebuild_producers()
         return True
+
+    def _forget_empty_epochs(self) -> None:
+        """Of a leader that was deposed before it had written anything, there may be one.
+
+        The new leader does not know it, and would ask for a truncation again and again.
+        """
+        self.epochs.truncate_from_end(self.log_end_offset)
+        if self.epochs.changed:
+            self._environment.owner.work_pending(self)
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything; the log is empty then, and begins at `offset`."""
