@@ -13,15 +13,21 @@ from kraftpy.api.forwarding import ForwardingHandler
 from kraftpy.api.handler import Handler
 from kraftpy.api.k03_metadata import MetadataHandler
 from kraftpy.api.k18_api_versions import API_VERSIONS_KEY
+from kraftpy.api.k29_describe_acls import DescribeAclsHandler
+from kraftpy.api.k32_describe_configs import DescribeConfigsHandler
+from kraftpy.api.k48_describe_client_quotas import DescribeClientQuotasHandler
+from kraftpy.api.k50_describe_user_scram_credentials import DescribeUserScramCredentialsHandler
 from kraftpy.api.k58_envelope import EnvelopeHandler
 from kraftpy.api.k60_describe_cluster import DescribeBrokersHandler, DescribeControllersHandler
 from kraftpy.api.k63_broker_heartbeat import BrokerHeartbeatHandler
+from kraftpy.api.k75_describe_topic_partitions import DescribeTopicPartitionsHandler
 from kraftpy.api.raft_handler import QuorumMember
 from kraftpy.api.raft_handlers import raft_handlers
 from kraftpy.broker.envelope import FORWARDABLE_APIS
 from kraftpy.broker.forwarder import Forwarder
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.broker.topic_creation import AutoTopicCreation
+from kraftpy.config.dynamic import DynamicConfig
 from kraftpy.observe.request_metrics import RequestMetrics
 from kraftpy.protocol.registry import API
 from kraftpy.world import Clock
@@ -39,12 +45,23 @@ KAFKA_RELEASE = "4.3"
 
 
 def metadata_handlers(
-    cluster: BrokerMetadata, *, forwarder: Forwarder, creation: AutoTopicCreation | None
+    cluster: BrokerMetadata,
+    *,
+    config: DynamicConfig,
+    forwarder: Forwarder,
+    creation: AutoTopicCreation | None,
 ) -> list[Handler]:
     """A broker's share in metadata: what it answers from its image, and what it forwards."""
     return [
         MetadataHandler(cluster, creation),
+        DescribeAclsHandler(cluster),
+        DescribeConfigsHandler(cluster, config),
+        DescribeClientQuotasHandler(cluster),
+        DescribeUserScramCredentialsHandler(cluster),
         DescribeBrokersHandler(cluster),
+        DescribeTopicPartitionsHandler(
+            cluster, lambda: config.current.get_int("max.request.partition.size.limit")
+        ),
         *(ForwardingHandler(key, forwarder) for key in FORWARDABLE_APIS),
     ]
 
@@ -52,6 +69,7 @@ def metadata_handlers(
 def controller_listener_handlers(
     cluster: BrokerMetadata,
     *,
+    config: DynamicConfig,
     controller: ControllerMember,
     member: QuorumMember,
     metrics: RequestMetrics,
@@ -59,6 +77,8 @@ def controller_listener_handlers(
 ) -> list[Handler]:
     """Everything on a controller's listener; `metrics` are those of its dispatcher."""
     handlers: list[Handler] = [
+        DescribeAclsHandler(cluster),
+        DescribeConfigsHandler(cluster, config),
         DescribeControllersHandler(cluster),
         BrokerHeartbeatHandler(controller, clock),
         *(ControllerHandler(key, controller, clock) for key in CONTROLLER_APIS),

@@ -7,16 +7,32 @@ which is why a retention given in hours shows as a default without synonyms.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import dropwhile
 from typing import NamedTuple
 
-from kraftpy.config.definition import REQUIRED, ConfigType, UpdateMode, render
-from kraftpy.config.definitions import NODE, TOPIC, find_node_key, node_synonyms
+from kraftpy.config.definition import REQUIRED, ConfigType, Definition, UpdateMode, render
+from kraftpy.config.definitions import (
+    CLIENT_METRICS,
+    GROUP,
+    NODE,
+    TOPIC,
+    find_node_key,
+    node_synonyms,
+)
 from kraftpy.config.dynamic import DynamicConfig
 from kraftpy.config.layers import Source
 from kraftpy.config.topic_config import TopicConfig
 
-__all__ = ["Description", "Synonym", "describe_cluster_defaults", "describe_node", "describe_topic"]
+__all__ = [
+    "Description",
+    "Synonym",
+    "describe_client_metrics",
+    "describe_cluster_defaults",
+    "describe_group",
+    "describe_node",
+    "describe_topic",
+]
 
 
 class Synonym(NamedTuple):
@@ -76,30 +92,75 @@ def describe_cluster_defaults(dynamic: DynamicConfig) -> list[Description]:
 
 def describe_topic(topic: TopicConfig, dynamic: DynamicConfig) -> list[Description]:
     """Every key of a topic."""
-    descriptions = []
-    for name, definition in TOPIC.items():
-        if definition.internal and name not in topic.settings:
-            continue
-        value = render(topic[name])
-        synonyms: tuple[Synonym, ...] = ()
-        if definition.synonyms:
-            synonyms = _synonyms(dynamic, definition.synonyms[0], sensitive=False)
-        if name in topic.settings:
-            synonyms = (Synonym(name, value, Source.TOPIC), *synonyms)
-        source = synonyms[0].source if synonyms else Source.DEFAULT
-        descriptions.append(
-            Description(
-                name,
-                value,
-                source,
-                False,
-                definition.sensitive,
-                definition.type,
-                definition.doc,
-                synonyms,
-            )
+    return [
+        _describe_resource_key(
+            definition, render(topic[name]), Source.TOPIC, dynamic, is_own=name in topic.settings
         )
+        for name, definition in TOPIC.items()
+        if not definition.internal or name in topic.settings
+    ]
+
+
+def describe_group(settings: Mapping[str, str], dynamic: DynamicConfig) -> list[Description]:
+    """Every key of a group; what it doesn't set comes from the node's keys for all groups."""
+    descriptions = []
+    for name, definition in GROUP.items():
+        value = settings.get(name)
+        if value is None:
+            inherited = definition.synonyms[0] if definition.synonyms else None
+            value = (
+                _default(definition) if inherited is None else render(dynamic.current[inherited])
+            )
+        described = _describe_resource_key(
+            definition, value, Source.GROUP, dynamic, is_own=name in settings
+        )
+        descriptions.append(described)
     return descriptions
+
+
+def describe_client_metrics(
+    settings: Mapping[str, str], dynamic: DynamicConfig
+) -> list[Description]:
+    """Every key of a subscription to the metrics of clients."""
+    return [
+        _describe_resource_key(
+            definition,
+            settings.get(name, _default(definition)),
+            Source.CLIENT_METRICS,
+            dynamic,
+            is_own=name in settings,
+        )
+        for name, definition in CLIENT_METRICS.items()
+    ]
+
+
+def _describe_resource_key(
+    definition: Definition,
+    value: str | None,
+    own_source: Source,
+    dynamic: DynamicConfig,
+    *,
+    is_own: bool,
+) -> Description:
+    synonyms: tuple[Synonym, ...] = ()
+    if definition.synonyms:
+        synonyms = _synonyms(dynamic, definition.synonyms[0], sensitive=False)
+    if is_own:
+        synonyms = (Synonym(definition.name, value, own_source), *synonyms)
+    return Description(
+        name=definition.name,
+        value=value,
+        source=synonyms[0].source if synonyms else Source.DEFAULT,
+        read_only=False,
+        sensitive=definition.sensitive,
+        type=definition.type,
+        doc=definition.doc,
+        synonyms=synonyms,
+    )
+
+
+def _default(definition: Definition) -> str | None:
+    return None if definition.default is REQUIRED else render(definition.default)
 
 
 def _synonyms(dynamic: DynamicConfig, name: str, *, sensitive: bool) -> tuple[Synonym, ...]:

@@ -106,5 +106,5 @@ KEYS: Final = (
            INT, 30_000, HIGH),
     define("max.request.partition.size.limit",
            "Partitions that one request may page through.",
-           INT, 2000, MEDIUM, at_least(1)),
+           INT, 2000, MEDIUM, at_least(1), effect=YES),
 )
