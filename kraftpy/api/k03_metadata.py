@@ -5,7 +5,7 @@ null, and in version 0, which can't say null, when it is empty (NET-79). Brokers
 address of the listener that the request came in on (NET-80).
 
 A topic that isn't there is created if the request and the node's settings allow it, which takes
-longer than the answer: LEADER_NOT_AVAILABLE makes the client ask again (NET-78).
+longer than the answer: LEADER_NOT_AVAILABLE makes the client ask again (NET-77).
 """
 
 from __future__ import annotations

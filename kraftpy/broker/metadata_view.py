@@ -5,7 +5,7 @@ together takes `image` once and asks that; the methods here each look at one ima
 
 A broker is live when it is registered and not fenced. Clients are told of live brokers only, and of
 each with the address of the listener that they came in on (NET-80). Who the real controller is they
-never learn: a random live broker is named, which forwards what it is sent (KRF 18.2).
+never learn: a random live broker is named, which forwards what it is sent (KRF-130).
 """
 
 from __future__ import annotations

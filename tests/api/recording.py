@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from kraftpy.api.cluster import LoneNode
 from kraftpy.api.dispatch import Dispatcher
 from kraftpy.api.handler import Handler
+from kraftpy.api.k18_api_versions import FeatureView
 from kraftpy.metadata.records import FeatureRange
 from kraftpy.net.service import Part
 from kraftpy.observe.metrics import MetricRegistry
@@ -103,7 +104,7 @@ class Bench:
     """A dispatcher with everything around it in reach."""
 
     handlers: Iterable[Handler]
-    features: LoneNode = field(default_factory=lone_node)
+    features: FeatureView = field(default_factory=lone_node)
     channel: RecordingChannel = field(default_factory=RecordingChannel)
     registry: MetricRegistry = field(default_factory=MetricRegistry)
 

@@ -142,7 +142,7 @@ def request_for(key: int, version: int) -> Request:
 
 @pytest.mark.parametrize(("key", "version"), versions(*CONTROLLER_APIS, 63))
 def test_a_refusal_is_told_in_the_api_s_own_way(key: int, version: int) -> None:
-    """NET-67, CTL-20: every item says it, and an answer with an error code of its own says it."""
+    """NET-66, NET-67: every item says it, and an answer with an error code of its own says it."""
     controller = ScriptedController(ErrorCode.NOT_CONTROLLER)
     table = handlers(controller)
     bench = Bench(table)
@@ -241,7 +241,7 @@ def accepting() -> ScriptedController:
 
 
 def test_a_heartbeat_is_a_contact_before_it_is_a_request() -> None:
-    """CTL-34: however long the queue is, the broker was alive when it came."""
+    """However long the queue is, the broker was alive when it came."""
     heartbeats = Heartbeats(accepting())
     heartbeats.beat(RecordingChannel(), 4)
     assert heartbeats.controller.events == [("contact", 4), ("submit", 4)]

@@ -1,0 +1,352 @@
+"""Produce (0): append one batch to each of some partitions, and say so when it is safe enough.
+
+All of it happens while the frame is there: batches are stamped and written where they lie, and
+nothing refers to them afterwards. What remains is to wait, if the producer wants that: until
+everybody in sync has the records (acks=all, delayed_produce.py), or until they are flushed, where
+`flush.messages` demands it. A flushed leader is a part of acks=all, as Partition counts it, so that
+only acks=1 has to wait for a flush itself.
+
+A partition's failure is its own: the others are appended and answered (NET-91). With acks=0 there
+is nobody to tell, but for the connection, which is closed (NET-92).
+
+Clients don't write to internal topics, except for the admin client of Kafka's own tools.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from kraftpy.api.handler import ApiError, Handler, RequestContext
+from kraftpy.api.leader_hints import LeaderHints, is_misdirected
+from kraftpy.api.partition_view import INTERNAL_TOPICS
+from kraftpy.broker.delayed_produce import DelayedProduce, PendingAppend
+from kraftpy.broker.hosted_replicas import HostedReplicas, log_of
+from kraftpy.broker.partition import ALL_IN_SYNC, Partition, ReplicaError
+from kraftpy.log.errors import LogError
+from kraftpy.log.offsets import AppendInfo
+from kraftpy.net.line import Spawn
+from kraftpy.observe.metrics import MetricName, MetricRegistry
+from kraftpy.observe.topic_metrics import (
+    BYTES_IN,
+    FAILED_PRODUCE_REQUESTS,
+    MESSAGES_IN,
+    TOTAL_PRODUCE_REQUESTS,
+    TopicMetrics,
+)
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.ids import ZERO_UUID
+from kraftpy.protocol.schema.k00_produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kraftpy.records.errors import RecordDataError
+from kraftpy.records.validation import single_batch
+from kraftpy.world import Buffer, Clock
+
+__all__ = ["ProduceHandler"]
+
+log = logging.getLogger(__name__)
+
+_FIRST_VERSION_BY_ID: Final = 13
+_FIRST_VERSION_WITH_LEADERS: Final = 10
+_NO_ACKS: Final = 0
+_LEADER_ONLY: Final = 1
+_ADMIN_CLIENT: Final = "__admin_client"
+# What a well-behaved producer meets, too; Kafka does not count these as failures.
+_EXPECTED: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+_EXPIRES = "ExpiresPerSec"
+
+
+class _Append:
+    """A partition of the request that is to be appended to, and its place in the answer."""
+
+    __slots__ = ("partition", "records", "result")
+
+    def __init__(
+        self, partition: Partition, records: Buffer, result: PartitionProduceResponse
+    ) -> None:
+        self.partition = partition
+        self.records = records
+        self.result = result
+
+
+class ProduceHandler(Handler):
+    api_key = 0
+
+    def __init__(
+        self,
+        replicas: HostedReplicas,
+        hints: LeaderHints,
+        *,
+        clock: Clock,
+        spawn: Spawn,
+        metrics: TopicMetrics,
+        registry: MetricRegistry,
+    ) -> None:
+        self._replicas = replicas
+        self._hints = hints
+        self._clock = clock
+        self._spawn = spawn
+        self._metrics = metrics
+        self._registry = registry
+
+    def handle(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+        answer = ProduceResponse()
+        appends = self._admit(request, context, answer)
+        acks = request.acks
+        if acks not in (ALL_IN_SYNC, _NO_ACKS, _LEADER_ONLY):
+            for each in appends:
+                _fail(each.result, ErrorCode.INVALID_REQUIRED_ACKS)
+            return self._finished(answer, context)
+        now_ms = self._clock.monotonic_ms()
+        pending: list[PendingAppend] = []
+        unflushed: list[PendingAppend] = []
+        for each in appends:
+            info = self._append(each, acks, now_ms)
+            if info is None:
+                continue
+            append = PendingAppend(each.partition, info.last_offset + 1, each.result)
+            if info.must_flush:
+                unflushed.append(append)
+            if acks == ALL_IN_SYNC:
+                code = append.committed(each.partition)
+                if code is None:
+                    pending.append(append)
+                else:
+                    each.result.error_code = code
+        if unflushed:
+            self._spawn(partial(self._flush, unflushed, answer, context, acks))
+        if acks == _NO_ACKS:
+            _end_without_answer(answer, context)
+            return None
+        if pending:
+            self._wait(pending, request.timeout_ms, answer, context)
+            return None
+        # Those of acks=all that are here were flushed before, or their answer is an error.
+        if unflushed and acks == _LEADER_ONLY:
+            return None
+        return self._finished(answer, context)
+
+    def _admit(
+        self, request: ProduceRequest, context: RequestContext, answer: ProduceResponse
+    ) -> list[_Append]:
+        """What can be appended as far as one can tell beforehand; the rest fails in `answer`."""
+        version = context.api_version
+        replicas = self._replicas
+        appends = []
+        is_transactional = False
+        for topic in request.topic_data:
+            results: list[PartitionProduceResponse] = []
+            answer.responses.append(
+                TopicProduceResponse(
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=results
+                )
+            )
+            for data in topic.partition_data:
+                result = PartitionProduceResponse(index=data.index, base_offset=-1)
+                results.append(result)
+                if version >= _FIRST_VERSION_BY_ID:
+                    found = replicas.lookup_by_id(topic.topic_id, data.index)
+                else:
+                    found = replicas.lookup((topic.name, data.index))
+                if isinstance(found, ErrorCode):
+                    _fail(result, found)
+                    self._count_failure(found, None)
+                    continue
+                try:
+                    batch = single_batch(_buffer(data), produce_version=version)
+                except RecordDataError as error:
+                    _fail_by(result, error)
+                    self._count_failure(error.error_code, found)
+                    continue
+                is_transactional = is_transactional or batch.is_transactional
+                if found.topic_partition[0] in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
+                    _fail(result, ErrorCode.INVALID_TOPIC_EXCEPTION, "an internal topic")
+                    continue
+                appends.append(_Append(found, batch.data, result))
+        if is_transactional and request.transactional_id is None:
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return appends
+
+    def _append(self, each: _Append, acks: int, now_ms: int) -> AppendInfo | None:
+        partition, result = each.partition, each.result
+        topic = partition.topic_partition[0]
+        metrics = self._metrics
+        now = self._clock.monotonic()
+        metrics.mark(TOTAL_PRODUCE_REQUESTS, topic, now)
+        try:
+            info = partition.append(each.records, required_acks=acks, now_ms=now_ms)
+        except (ReplicaError, LogError, RecordDataError) as error:
+            _fail_by(result, error)
+            self._count_failure(error.error_code, partition)
+            return None
+        result.base_offset = info.first_offset
+        result.log_append_time_ms = info.log_append_time_ms
+        result.log_start_offset = info.log_start_offset
+        if not info.is_duplicate:
+            metrics.mark(BYTES_IN, topic, now, info.valid_bytes)
+            metrics.mark(MESSAGES_IN, topic, now, info.last_offset - info.first_offset + 1)
+        return info
+
+    def _wait(
+        self,
+        pending: list[PendingAppend],
+        timeout_ms: int,
+        answer: ProduceResponse,
+        context: RequestContext,
+    ) -> None:
+        operation = DelayedProduce(
+            timeout_ms,
+            pending,
+            self._replicas,
+            respond=lambda: context.respond(self._finished(answer, context)),
+            on_expired=self._count_expired,
+        )
+        keys = [each.partition.topic_partition for each in pending]
+        self._replicas.produce_purgatory.try_complete_else_watch(operation, keys)
+
+    async def _flush(
+        self,
+        unflushed: list[PendingAppend],
+        answer: ProduceResponse,
+        context: RequestContext,
+        acks: int,
+    ) -> None:
+        """Make them durable, let that count, and answer if nothing else does."""
+        for each in unflushed:
+            try:
+                await self._flush_one(each)
+            except LogError as error:
+                log.warning("a flush for a producer failed: %s", error)
+                if acks == _LEADER_ONLY:
+                    _fail_by(each.answer, error)
+        if acks == _LEADER_ONLY:
+            context.respond(self._finished(answer, context))
+
+    async def _flush_one(self, append: PendingAppend) -> None:
+        partition = append.partition
+        while True:
+            partition_log = log_of(partition)
+            await partition_log.flush(append.required_offset)
+            # It may have been moved to another directory meanwhile.
+            if partition.log is partition_log:
+                break
+        partition.flushed(partition_log.recovery_point, self._clock.monotonic_ms())
+
+    def _finished(self, answer: ProduceResponse, context: RequestContext) -> ProduceResponse:
+        """The answer, with the way to the right leader for whoever came to the wrong one."""
+        if context.api_version < _FIRST_VERSION_WITH_LEADERS:
+            return answer
+        leaders = []
+        for topic in answer.responses:
+            for result in topic.partition_responses:
+                if is_misdirected(result.error_code):
+                    leader, epoch = self._hints.leader_of(topic.name, topic.topic_id, result.index)
+                    result.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+                    leaders.append(leader)
+        if leaders:
+            listener_name = context.channel.listener_name
+            answer.node_endpoints = self._hints.endpoints(leaders, listener_name, NodeEndpoint)
+        return answer
+
+    def _count_failure(self, code: ErrorCode, partition: Partition | None) -> None:
+        if code in _EXPECTED:
+            return
+        now = self._clock.monotonic()
+        if partition is None:
+            self._metrics.mark_all(FAILED_PRODUCE_REQUESTS, now)
+        else:
+            self._metrics.mark(FAILED_PRODUCE_REQUESTS, partition.topic_partition[0], now)
+
+    def _count_expired(self, pending: Sequence[PendingAppend]) -> None:
+        now = self._clock.monotonic()
+        for each in pending:
+            topic, index = each.partition.topic_partition
+            for tags in ((), (("topic", topic), ("partition", str(index)))):
+                name = MetricName("kafka.server", "DelayedProducerMetrics", _EXPIRES, tags)
+                self._registry.meter(name, now).mark(now)
+
+    def error_answer(
+        self, request: ProduceRequest, context: RequestContext, code: ErrorCode, message: str
+    ) -> ProduceResponse | None:
+        """The error for each partition; None, which closes the connection, with acks=0."""
+        if request.acks == _NO_ACKS:
+            return None
+        answer = ProduceResponse()
+        for topic in request.topic_data:
+            results = [
+                PartitionProduceResponse(
+                    index=data.index, error_code=code, base_offset=-1, error_message=message
+                )
+                for data in topic.partition_data
+            ]
+            answer.responses.append(
+                TopicProduceResponse(
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=results
+                )
+            )
+        return answer
+
+    def error_codes(self, response: ProduceResponse) -> Iterator[int]:
+        for topic in response.responses:
+            for result in topic.partition_responses:
+                yield result.error_code
+
+
+def _buffer(data: PartitionProduceData) -> Buffer | None:
+    """What came in is bytes; slices of files only go out."""
+    records = data.records
+    assert records is None or isinstance(records, bytes | bytearray | memoryview)
+    return records
+
+
+def _end_without_answer(answer: ProduceResponse, context: RequestContext) -> None:
+    """The producer hears nothing, unless something went wrong: then it loses the connection."""
+    for topic in answer.responses:
+        for result in topic.partition_responses:
+            if result.error_code != ErrorCode.NONE:
+                log.info(
+                    "acks=0 failed, the connection is closed error=%s topic=%r partition=%d %s",
+                    ErrorCode(result.error_code).name,
+                    topic.name if topic.topic_id == ZERO_UUID else topic.topic_id.hex(),
+                    result.index,
+                    context.describe(),
+                )
+                context.disconnect()
+                return
+    context.respond_nothing()
+
+
+def _fail(result: PartitionProduceResponse, code: ErrorCode, message: str | None = None) -> None:
+    result.error_code = code
+    result.error_message = code.message if message is None else message
+
+
+def _fail_by(
+    result: PartitionProduceResponse, error: ReplicaError | LogError | RecordDataError
+) -> None:
+    _fail(result, error.error_code, str(error))
+    if isinstance(error, RecordDataError):
+        result.record_errors = [
+            BatchIndexAndErrorMessage(
+                batch_index=fault.batch_index, batch_index_error_message=fault.message
+            )
+            for fault in error.record_faults
+        ]
