@@ -1,6 +1,7 @@
 """A connection to a node for code without a loop: scripts, small commands, Spark's workers.
 
-The same core as the trio connection, over a plain socket. Used by one thread at a time.
+The same core as the trio connection, over a plain socket. Used by one thread at a time. A client of
+several nodes lets its connections make progress together, with `exchange`.
 This is the one file of the product, outside `kraftpy/world`, that touches sockets and the clock:
 its users are outside any simulated world.
 """
@@ -10,7 +11,10 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from random import Random
 from typing import Any
 
 from kraftpy.client.core import ConnectionCore, Pending, State
@@ -22,7 +26,7 @@ from kraftpy.net.framing import InvalidFrame
 from kraftpy.protocol.tables import Request
 from kraftpy.world import Address, Buffer
 
-__all__ = ["BlockingConnection"]
+__all__ = ["BlockingConnection", "exchange", "fresh_random", "now_ms", "wall_ms"]
 
 # POSIX allows the kernel to refuse longer lists of parts.
 _PARTS_IN_ONE_CALL = 1024
@@ -50,10 +54,8 @@ class BlockingConnection:
         self._outbox = Outbox()
         self._max_in_flight = settings.max_in_flight_requests_per_connection
         self._socket.setblocking(False)
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
         try:
-            self._outbox.put(self._core.open(_now_ms()))
+            self._outbox.put(self._core.open(now_ms()))
             while self._core.state is State.NEGOTIATING:
                 self._exchange()
             if self._core.failure is not None:
@@ -96,6 +98,21 @@ class BlockingConnection:
             self._exchange()
         return [pending.result() for pending in sent]
 
+    def submit(
+        self, message: Request, done: Callable[[Pending], None], *, timeout_ms: int | None = None
+    ) -> None:
+        """As `request`, without waiting: `done` is called from `exchange`."""
+        pending = self._submit(message, None, timeout_ms)
+        pending.wake = partial(done, pending)
+
+    def send_unanswered(self, message: Request) -> None:
+        """Send a request to which no answer will come."""
+        self._outbox.put(self._core.encode_unanswered(message))
+
+    @property
+    def is_open(self) -> bool:
+        return self._core.state is State.READY
+
     def close(self) -> None:
         """Idempotent."""
         self._core.lose(Evidence.ENDED_HERE, "closed by this side")
@@ -103,31 +120,49 @@ class BlockingConnection:
 
     def _submit(self, message: Request, max_version: int | None, timeout_ms: int | None) -> Pending:
         pending, parts = self._core.submit(
-            message, _now_ms(), _nobody_waits, max_version=max_version, timeout_ms=timeout_ms
+            message, now_ms(), _nobody_waits, max_version=max_version, timeout_ms=timeout_ms
         )
         self._outbox.put(parts)
         return pending
 
     def _exchange(self) -> None:
-        """Wait until bytes can go one way or the other, and let them; give up what is overdue.
+        exchange([self], None)
+
+    def wishes(self) -> int:
+        """Send what can be sent; what to wait for then. 0: nothing, the connection is gone.
 
         Both ways at once, because a node that can't get rid of its answers stops reading.
         """
-        try:
+        with self._losing():
             if not self._outbox.send_to(self):
-                self._poll.modify(self._socket, select.POLLIN | select.POLLOUT)
-            else:
-                self._poll.modify(self._socket, select.POLLIN)
-            deadline_ms = self._core.next_deadline_ms()
-            wait_ms = None if deadline_ms is None else max(0, deadline_ms - _now_ms())
-            if any(event != select.POLLOUT for _, event in self._poll.poll(wait_ms)):
+                return select.POLLIN | select.POLLOUT
+        return 0 if self._core.state is State.LOST else select.POLLIN
+
+    def ready(self, event: int) -> None:
+        """The system says that bytes can go one way or the other."""
+        with self._losing():
+            if event != select.POLLOUT:
                 self._receive()
+
+    def expire(self) -> None:
+        """Give the connection up if an answer is overdue."""
+        with self._losing():
+            self._core.expire(now_ms())
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        """What breaks in here is the connection's end."""
+        try:
+            yield
         except InvalidFrame as error:
             self._core.lose(Evidence.GARBLED, str(error))
         except OSError as error:
             self._core.lose(evidence_of(error), str(error))
-        self._core.expire(_now_ms())
         if self._core.state is State.LOST:
+            self._outbox.clear()
             self._socket.close()
 
     def send(self, parts: Sequence[Buffer]) -> int:
@@ -145,11 +180,44 @@ class BlockingConnection:
         if count == 0:
             self._core.lose(Evidence.BROKEN, "closed by the peer")
         for frame in self._reader.received(count):
-            self._outbox.put(self._core.receive(frame, _now_ms()))
+            self._outbox.put(self._core.receive(frame, now_ms()))
 
 
-def _now_ms() -> int:
-    return int(time.monotonic() * 1000)
+def exchange(connections: Sequence[BlockingConnection], wait_ms: int | None) -> None:
+    """Wait until bytes can go one way or the other on some connection, and let them.
+
+    No longer than `wait_ms`, or until the first answer is overdue; overdue ones are given up.
+    """
+    poll = select.poll()
+    waiting = {}
+    for connection in connections:
+        wishes = connection.wishes()
+        if wishes:
+            poll.register(connection, wishes)
+            waiting[connection.fileno()] = connection
+        else:
+            wait_ms = 0
+        deadline_ms = connection.core.next_deadline_ms()
+        if deadline_ms is not None:
+            left_ms = max(0, deadline_ms - now_ms())
+            wait_ms = left_ms if wait_ms is None else min(wait_ms, left_ms)
+    for descriptor, event in poll.poll(wait_ms):
+        waiting[descriptor].ready(event)
+    for connection in connections:
+        connection.expire()
+
+
+def now_ms() -> int:
+    """The monotonic clock of blocking clients."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def fresh_random() -> Random:
+    return Random()
 
 
 def _nobody_waits() -> None:

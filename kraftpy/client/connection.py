@@ -9,14 +9,15 @@ task reads; a second one exists only while the system takes no more bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf
 from typing import Any
 
 import trio
 
 from kraftpy.client.backoff import Backoff
-from kraftpy.client.core import ConnectionCore, State, VersionRange
+from kraftpy.client.core import ConnectionCore, Pending, State, VersionRange
 from kraftpy.client.errors import ConnectionLost, Evidence, evidence_of
 from kraftpy.client.frames import AnswerReader
 from kraftpy.client.outbox import Outbox
@@ -95,7 +96,7 @@ class Connection:
         """
         async with self._slots:
             # Those who asked before may have given up waiting, and noticed nothing.
-            self._give_up_if_overdue()
+            self.expire()
             done = trio.Event()
             pending, parts = self._core.submit(
                 message,
@@ -109,6 +110,28 @@ class Connection:
                 await self._wait_until(done, pending.deadline_ms)
             self.answered_count += pending.failure is None
             return pending.result()
+
+    def submit(
+        self, message: Request, done: Callable[[Pending], None], *, timeout_ms: int | None = None
+    ) -> None:
+        """As `request`, without waiting: `done` is called when there is an answer or a failure.
+
+        The caller sees to it that not too many are in flight, and calls `expire` in time.
+        """
+        pending, parts = self._core.submit(
+            message, self._clock.monotonic_ms(), _nobody_waits, timeout_ms=timeout_ms
+        )
+        pending.wake = partial(done, pending)
+        self._send(parts)
+
+    def send_unanswered(self, message: Request) -> None:
+        """Send a request to which no answer will come."""
+        self._send(self._core.encode_unanswered(message))
+
+    def expire(self) -> None:
+        """Give the connection up if an answer is overdue."""
+        self._core.expire(self._clock.monotonic_ms())
+        self._shut_if_lost()
 
     def close(self) -> None:
         """Close from this side; pending requests fail. Idempotent."""
@@ -130,11 +153,7 @@ class Connection:
             seconds = max(0.0, (deadline_ms - self._clock.monotonic_ms()) / 1000)
         with self._clock.move_on_after(seconds):
             await done.wait()
-        self._give_up_if_overdue()
-
-    def _give_up_if_overdue(self) -> None:
-        self._core.expire(self._clock.monotonic_ms())
-        self._shut_if_lost()
+        self.expire()
 
     async def _read(self) -> None:
         """Receive until the connection is gone, in turns that leave the loop to others."""
@@ -216,6 +235,10 @@ class Connection:
         return f"{host}:{port}"
 
 
+def _nobody_waits() -> None:
+    """Stands in until the request's real waker is known."""
+
+
 class Peer:
     """A node that is talked to again and again: connected to when needed, and anew after a loss.
 
@@ -255,16 +278,21 @@ class Peer:
         self, message: Request, *, max_version: int | None = None, timeout_ms: int | None = None
     ) -> Any:
         """As Connection.request; connects first where that is needed, after the back-off."""
-        connection = await self._connected()
+        connection = await self.connected()
         answer = await connection.request(message, max_version=max_version, timeout_ms=timeout_ms)
-        self._backoff.succeeded()
+        self.succeeded()
         return answer
+
+    def succeeded(self) -> None:
+        """An answer came on a connection got from `connected`."""
+        self._backoff.succeeded()
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
-    async def _connected(self) -> Connection:
+    async def connected(self) -> Connection:
+        """The connection that stands, or a new one after the back-off."""
         async with self._connecting:
             if self._connection is not None:
                 if self._connection.is_open:

@@ -139,6 +139,15 @@ class ConnectionCore:
             timeout_ms = self._settings.request_timeout_ms
         return self._send(message, api, version, now_ms + timeout_ms, wake)
 
+    def encode_unanswered(self, message: Request) -> list[Part]:
+        """The bytes of a request to which no answer will come: Produce with acks=0."""
+        if self.failure is not None:
+            raise self.failure
+        api = API[message.KEY]
+        return encode_request(
+            message, self.choose_version(api), self._take_correlation_id(), self._settings.client_id
+        )
+
     def choose_version(self, api: ApiSpec, max_version: int | None = None) -> int:
         """The highest version that both sides know, and the caller allows."""
         theirs = self.versions.get(api.key)
@@ -253,10 +262,7 @@ class ConnectionCore:
         deadline_ms: int,
         wake: Callable[[], None],
     ) -> tuple[Pending, list[Part]]:
-        correlation_id = self._next_correlation_id
-        self._next_correlation_id = (
-            0 if correlation_id == _LAST_CORRELATION_ID else correlation_id + 1
-        )
+        correlation_id = self._take_correlation_id()
         parts = encode_request(message, version, correlation_id, self._settings.client_id)
         pending = Pending(
             api=api,
@@ -267,3 +273,10 @@ class ConnectionCore:
         )
         self._pending.append(pending)
         return pending, parts
+
+    def _take_correlation_id(self) -> int:
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (
+            0 if correlation_id == _LAST_CORRELATION_ID else correlation_id + 1
+        )
+        return correlation_id

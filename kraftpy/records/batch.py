@@ -75,6 +75,8 @@ _MAX_TIMESTAMP = Struct(">q")
 _LEADER_EPOCH_AT = 12
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
+_PRODUCER = Struct(">qhi")
+_PRODUCER_AT = 43
 
 
 class TimestampType(IntEnum):
@@ -246,6 +248,18 @@ class RecordBatch:
         _MAX_TIMESTAMP.pack_into(self.buffer, position + _MAX_TIMESTAMP_AT, max_timestamp_ms)
         self.attributes = attributes
         self.max_timestamp_ms = max_timestamp_ms
+        self.crc = self.compute_crc()
+        CRC.pack_into(self.buffer, position + CRC_AT, self.crc)
+
+    def set_producer(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Write all three where the batch lies, with a new CRC."""
+        position = self.position
+        _PRODUCER.pack_into(
+            self.buffer, position + _PRODUCER_AT, producer_id, producer_epoch, base_sequence
+        )
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
         self.crc = self.compute_crc()
         CRC.pack_into(self.buffer, position + CRC_AT, self.crc)
 
