@@ -21,7 +21,7 @@ from kraftpy.client.core import VersionRange
 from kraftpy.client.errors import UnsupportedVersion
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k58_envelope import EnvelopeRequest, EnvelopeResponse
-from kraftpy.world import Buffer
+from kraftpy.world import Buffer, InternalInvariant
 
 __all__ = ["FORWARDING_TIMEOUT_MS", "Forwarder", "ForwardingReply"]
 
@@ -59,6 +59,12 @@ class Forwarder:
             reply(ErrorCode.REQUEST_TIMED_OUT)
         except UnsupportedVersion as error:
             log.warning("the controller takes no forwarded requests: %s", error)
+            reply(ErrorCode.UNKNOWN_SERVER_ERROR)
+        except InternalInvariant:
+            raise
+        except Exception:
+            # Whatever a client has sent, it must not end the node.
+            log.exception("a request can't be forwarded")
             reply(ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
             if answer.error_code == ErrorCode.NONE and answer.response_data is not None:
