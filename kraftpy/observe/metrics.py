@@ -210,6 +210,10 @@ class MetricRegistry:
     def get(self, name: MetricName) -> Metric | None:
         return self._metrics.get(name)
 
+    def unsorted(self) -> list[tuple[MetricName, Metric]]:
+        """All of this moment, in the order in which they were made."""
+        return list(self._metrics.items())
+
     def __iter__(self) -> Iterator[tuple[MetricName, Metric]]:
         return iter(sorted(self._metrics.items(), key=lambda item: item[0].jmx))
 
