@@ -139,7 +139,15 @@ class Replication:
     def check_quorum_expired(self, role: Leader) -> bool:
         """Whether no majority has fetched for too long; a sole voter needs none."""
         quorum = self._quorum
-        return self._needed_fetchers() > 0 and quorum.now_ms >= role.check_quorum_deadline_ms
+        if self._needed_fetchers() == 0:
+            # The time of a voter that is added later begins now, not at the election.
+            self._restart_check_quorum(role)
+        return quorum.now_ms >= role.check_quorum_deadline_ms
+
+    def _restart_check_quorum(self, role: Leader) -> None:
+        quorum = self._quorum
+        role.fetched_since_check.clear()
+        role.check_quorum_deadline_ms = quorum.now_ms + quorum.config.fetch_timeout_ms * 3 // 2
 
     def _needed_fetchers(self) -> int:
         voters = self._quorum.voters.latest
@@ -152,9 +160,7 @@ class Replication:
             return
         role.fetched_since_check[replica.node_id] = None
         if len(role.fetched_since_check) >= self._needed_fetchers():
-            role.fetched_since_check.clear()
-            timeout_ms = quorum.config.fetch_timeout_ms * 3 // 2
-            role.check_quorum_deadline_ms = quorum.now_ms + timeout_ms
+            self._restart_check_quorum(role)
 
     # Fetch, as the leader.
 

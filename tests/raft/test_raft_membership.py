@@ -71,6 +71,28 @@ def test_an_observer_that_keeps_up_becomes_a_voter() -> None:
     assert cluster[4].quorum.is_voter
 
 
+def test_a_sole_voter_that_has_led_for_long_gets_a_second_one() -> None:
+    """KRF-32, KRF-76: its check-quorum begins when there is somebody to wait for."""
+    cluster = elected(1, 1)
+    cluster.advance(60_000)
+    assert outcome(cluster, add(2)) is ErrorCode.NONE
+    cluster.advance(10_000)
+    assert cluster.leader() == 1
+    assert voters(cluster, 2) == (1, 2)
+
+
+def test_the_second_voter_has_its_time_and_no_more() -> None:
+    """KRF-32"""
+    cluster = elected(1, 1)
+    cluster.advance(60_000)
+    outcome(cluster, add(2, ack_when_committed=False))
+    cluster.crash(2)
+    cluster.advance(1_000)
+    assert isinstance(cluster[1].quorum.role, Leader)
+    cluster.advance(2_000)
+    assert not isinstance(cluster[1].quorum.role, Leader)
+
+
 def test_the_answer_waits_for_the_majority_of_the_new_set() -> None:
     """KRF-76: 1 and 2 are a majority of three, not of four"""
     cluster = elected(3, 1)
