@@ -84,6 +84,12 @@ class BrokerLifecycle:
         self._core.begin_shutdown(self._clock.monotonic_ms())
         self._changed.set()
 
+    def stop_without_consent(self) -> None:
+        """Let `run` return as soon as the communication under way is over."""
+        self._core.stop_without_consent()
+        self._changed.set()
+        self._channel.close()
+
     def directory_failed(self, directory_id: Uuid) -> None:
         self._core.directory_failed(directory_id, self._clock.monotonic_ms())
         self._changed.set()

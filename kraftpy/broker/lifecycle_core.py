@@ -211,6 +211,10 @@ class LifecycleCore:
         else:
             self.state = BrokerState.SHUTTING_DOWN
 
+    def stop_without_consent(self) -> None:
+        """Whoever stops the broker can't wait, or knows that nobody is left to consent."""
+        self.state = BrokerState.SHUTTING_DOWN
+
     def directory_failed(self, directory_id: Uuid, now_ms: int) -> None:
         """Tell the controller; a broker that can't for long had better stop."""
         if directory_id in self._offline_directories:
@@ -341,7 +345,7 @@ class LifecycleCore:
             return
         for directory_id in self._sent_directories:
             self._directory_deadlines.pop(directory_id, None)
-        if answer.is_fenced and not self.is_fenced:
+        if answer.is_fenced and not self.is_fenced and self.state is BrokerState.RUNNING:
             log.warning("the controller has fenced this broker")
         self.is_fenced = answer.is_fenced
         self._succeeded(now_ms + self._move_on(answer))

@@ -2,8 +2,11 @@
 
 CONFIG is a properties file with Kafka's keys. Environment variables of the form KAFKA_NODE_ID (for
 node.id; two underscores stand for one, three for a hyphen) override it, and --set overrides both.
+The directories must have been formatted: see `kraftpy storage format`.
+
 Without CONFIG the node has settings for development: broker and controller in one, listening on
-127.0.0.1:9092 and 9093, or on free ports where those are taken.
+127.0.0.1:9092 and 9093, or on free ports where those are taken, with its data in a temporary
+directory that is removed at the end (--set log.dirs=DIR keeps it).
 
 When clients can connect, one line goes to standard output:
   bootstrap.servers=127.0.0.1:9092
@@ -18,21 +21,23 @@ examples:
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
 import socket
-import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from kraftpy.cli.failure import EXIT_FAILED, EXIT_INVARIANT
+from kraftpy.cli.failure import EXIT_INVARIANT, CommandFailed
 
 if TYPE_CHECKING:
     from kraftpy.config import NodeConfig
-    from kraftpy.node import Node, NodeAddresses
+    from kraftpy.metadata.directories import DirectoryPaths
+    from kraftpy.node import NodeAddresses
+    from kraftpy.world import World
 
 __all__ = ["add_arguments", "run"]
 
@@ -40,6 +45,8 @@ log = logging.getLogger(__name__)
 
 DEVELOPMENT_HOST = "127.0.0.1"
 DEVELOPMENT_PORTS = (9092, 9093)
+# What the system says of an address that can't be listened on.
+_NO_PORT = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -62,76 +69,129 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    if options.config is not None:
+        return _run(options, _load_config(options))
+    with tempfile.TemporaryDirectory(prefix="kraftpy-node-") as data_dir:
+        return _run(options, _load_config(options, data_dir))
+
+
+def _run(options: Namespace, config: NodeConfig) -> int:
     import trio
 
+    from kraftpy.broker.lifecycle_core import RegistrationTimedOut
     from kraftpy.cli.log_lines import set_up_logging
-    from kraftpy.config import cluster_id
-    from kraftpy.node import Node
-    from kraftpy.protocol.ids import format_uuid, random_uuid
+    from kraftpy.log.errors import StorageError
     from kraftpy.world import InternalInvariant
     from kraftpy.world.real import real_world
 
-    config = _load_config(options)
     world = real_world()
     set_up_logging(world.clock, config.node_id, options.log_level)
-    identity = cluster_id(os.environ) or format_uuid(random_uuid(world.rng.stream("uuid")))
-    node = Node(config, world, cluster_id=identity, host_name=socket.gethostname())
     try:
-        return trio.run(_run_until_signal, node, config.node_id, identity, options.ready_file)
+        trio.run(_run_until_signal, options, config, world)
     except BaseExceptionGroup as group:
-        if group.subgroup(InternalInvariant) is None:
+        if group.subgroup(InternalInvariant) is not None:
+            log.critical("a broken invariant stops the node", exc_info=group)
+            return EXIT_INVARIANT
+        expected, others = group.split((StorageError, OSError, RegistrationTimedOut))
+        if expected is None or others is not None:
             raise
-        log.critical("a broken invariant stops the node", exc_info=group)
-        return EXIT_INVARIANT
-
-
-async def _run_until_signal(
-    node: Node, node_id: int, cluster_id: str, ready_file: str | None
-) -> int:
-    import trio
-
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with trio.open_nursery() as nursery:
-            try:
-                addresses: NodeAddresses = await nursery.start(node.run)
-            except OSError as error:
-                print(
-                    f"kraftpy node: can't listen: {error}\n"
-                    "`--set listeners=NAME://HOST:PORT,...` chooses other addresses.",
-                    file=sys.stderr,
-                )
-                return EXIT_FAILED
-            _announce(addresses, node_id, cluster_id, ready_file)
-            async for number in signals:
-                log.info("received signal=%s", signal.Signals(number).name)
-                node.stop()
-                break
+        raise CommandFailed(_words(expected)) from None
     return 0
 
 
-def _announce(
-    addresses: NodeAddresses, node_id: int, cluster_id: str, ready_file: str | None
-) -> None:
-    from kraftpy.cli.ready import describe_ready, write_ready_file
+def _words(group: BaseExceptionGroup[BaseException]) -> str:
+    """What a group of errors says; those about ports with what to do next."""
+    words = []
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            words.append(_words(error))
+        elif isinstance(error, OSError) and error.errno in _NO_PORT:
+            hint = "`--set listeners=NAME://HOST:PORT,...` chooses other addresses."
+            words.append(f"can't listen: {error}\n{hint}")
+        else:
+            words.append(str(error))
+    return "\n".join(words)
 
-    ready = describe_ready(addresses, node_id=node_id, pid=os.getpid(), cluster_id=cluster_id)
-    if ready_file is not None:
-        write_ready_file(Path(ready_file), ready)
-    print(f"bootstrap.servers={ready['bootstrap']}", flush=True)
+
+async def _run_until_signal(options: Namespace, config: NodeConfig, world: World) -> None:
+    import trio
+
+    from kraftpy.metadata.directories import directory_paths
+    from kraftpy.node import Node
+
+    paths = directory_paths(config, str(Path.cwd()))
+    if options.config is None:
+        await _format(config, paths, world)
+    node = Node(
+        config,
+        world,
+        paths,
+        host_name=socket.gethostname(),
+        config_path=options.config or "CONFIG",
+    )
+
+    async def stop_at_signal() -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                log.info("received signal=%s", signal.Signals(number).name)
+                node.stop()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stop_at_signal)
+        # A node that is stopped before it is up never says so, which `nursery.start` can't bear.
+        announcer = _Announcer(config, options.ready_file)
+        await node.run(task_status=cast("trio.TaskStatus[NodeAddresses]", announcer))
+        nursery.cancel_scope.cancel()
 
 
-def _load_config(options: Namespace) -> NodeConfig:
+async def _format(config: NodeConfig, paths: DirectoryPaths, world: World) -> None:
+    """For development: directories that nobody has formatted are, without being asked."""
+    from kraftpy.config import cluster_id
+    from kraftpy.metadata.directories import present_cluster_id
+    from kraftpy.metadata.format import FormatRequest, format_storage
+    from kraftpy.protocol.ids import format_uuid, random_uuid
+
+    identity = (
+        cluster_id(os.environ)
+        or await present_cluster_id(world.disk, paths)
+        or format_uuid(random_uuid(world.rng.stream("uuid")))
+    )
+    await format_storage(config, FormatRequest(identity, ignores_formatted=True), paths, world)
+
+
+class _Announcer:
+    """Tells people and scripts when the node is up."""
+
+    def __init__(self, config: NodeConfig, ready_file: str | None) -> None:
+        self._config = config
+        self._ready_file = ready_file
+
+    def started(self, addresses: NodeAddresses) -> None:
+        from kraftpy.cli.ready import describe_ready, write_ready_file
+
+        ready = describe_ready(
+            addresses,
+            node_id=self._config.node_id,
+            pid=os.getpid(),
+            data_dir=self._config.log_dirs[0],
+        )
+        if self._ready_file is not None:
+            write_ready_file(Path(self._ready_file), ready)
+        print(f"bootstrap.servers={ready['bootstrap']}", flush=True)
+
+
+def _load_config(options: Namespace, data_dir: str = "") -> NodeConfig:
     from kraftpy.cli.node_settings import file_layer, load_node_config
     from kraftpy.config import from_mapping
 
     if options.config is None:
-        base = from_mapping(_development_settings(), "settings for development")
+        base = from_mapping(_development_settings(data_dir), "settings for development")
     else:
         base = file_layer(options.config)
     return load_node_config(base, options.assignments)
 
 
-def _development_settings() -> dict[str, str]:
+def _development_settings(data_dir: str) -> dict[str, str]:
     from kraftpy.config.development import development_settings
     from kraftpy.config.topology import Voter
 
@@ -141,7 +201,7 @@ def _development_settings() -> dict[str, str]:
         voters=[Voter(1, DEVELOPMENT_HOST, controller_port)],
         host=DEVELOPMENT_HOST,
         port=broker_port,
-        data_dir=str(Path(tempfile.gettempdir()) / "kraftpy-node-1"),
+        data_dir=data_dir,
         broker_count=1,
     )
 

@@ -24,6 +24,7 @@ class ReadyNode(TypedDict):
     host: str | None
     port: int | None
     controller_port: int | None
+    data_dir: str
 
 
 class Ready(TypedDict):
@@ -32,14 +33,14 @@ class Ready(TypedDict):
     nodes: list[ReadyNode]
 
 
-def describe_ready(addresses: NodeAddresses, *, node_id: int, pid: int, cluster_id: str) -> Ready:
+def describe_ready(addresses: NodeAddresses, *, node_id: int, pid: int, data_dir: str) -> Ready:
     """Where clients and other nodes find this one; a node of one role has half of it."""
     broker = _first(addresses.brokers.values())
     controller = _first(addresses.controllers.values())
     either = broker or controller
     return {
         "bootstrap": "" if broker is None else _text(broker),
-        "cluster_id": cluster_id,
+        "cluster_id": addresses.cluster_id,
         "nodes": [
             {
                 "id": node_id,
@@ -47,6 +48,7 @@ def describe_ready(addresses: NodeAddresses, *, node_id: int, pid: int, cluster_
                 "host": either[0] if either else None,
                 "port": broker[1] if broker else None,
                 "controller_port": controller[1] if controller else None,
+                "data_dir": data_dir,
             }
         ],
     }

@@ -17,6 +17,11 @@ class SecurityProtocol(Enum):
     SASL_PLAINTEXT = "SASL_PLAINTEXT"
     SASL_SSL = "SASL_SSL"
 
+    @property
+    def number(self) -> int:
+        """On the wire and in metadata records."""
+        return tuple(SecurityProtocol).index(self)
+
 
 class EndPoint(NamedTuple):
     host: str

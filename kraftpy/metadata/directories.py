@@ -66,10 +66,15 @@ class UnusableStorageError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class DirectoryPaths:
-    """Absolute paths. `all` has the metadata directory first, and each directory once."""
+    """Absolute paths of the metadata directory and of those for partitions."""
 
     metadata: str
-    all: tuple[str, ...]
+    data: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The metadata directory first, and each directory once."""
+        return tuple(dict.fromkeys((self.metadata, *self.data)))
 
 
 def directory_paths(config: NodeConfig, working_directory: str) -> DirectoryPaths:
@@ -78,9 +83,8 @@ def directory_paths(config: NodeConfig, working_directory: str) -> DirectoryPath
     def absolute(path: str) -> str:
         return posixpath.normpath(posixpath.join(working_directory, path))
 
-    metadata = absolute(config.metadata_log_dir)
-    paths = [metadata, *(absolute(path) for path in config.log_dirs)]
-    return DirectoryPaths(metadata, tuple(dict.fromkeys(paths)))
+    data = dict.fromkeys(absolute(path) for path in config.log_dirs)
+    return DirectoryPaths(absolute(config.metadata_log_dir), tuple(data))
 
 
 class DirectoryState(Enum):

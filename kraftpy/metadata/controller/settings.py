@@ -25,7 +25,8 @@ class ControllerSettings:
     delete_topic_enable: bool = True
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_ms: int = 300_000
-    leader_imbalance_per_broker_percentage: int = 10
+    # How much of a broker's leaderships may be elsewhere; Kafka 4 has no key for it any more.
+    leader_imbalance_per_broker_percentage: int = 0
     unclean_leader_election_interval_ms: int = 300_000
     metadata_max_idle_interval_ms: int = 500
     # How long a broker may stay silent after a failover before it is probed (decision 14).
