@@ -41,12 +41,6 @@ class FollowerProgress:
         self._last_fetch_ms = _NEVER_MS
         self._leader_end_at_last_fetch = UNKNOWN
 
-    def forget(self) -> None:
-        """Another leader has known better since: this one learns anew what it has."""
-        self.end = _NOWHERE
-        self.log_start_offset = UNKNOWN
-        self.broker_epoch = UNKNOWN
-
     def begin_epoch(self, now_ms: int, leader_end_offset: int, *, is_in_sync: bool) -> None:
         """Who is in the ISR gets the benefit of the doubt, and the time to fetch."""
         self._last_fetch_ms = now_ms

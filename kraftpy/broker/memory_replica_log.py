@@ -29,7 +29,7 @@ from kraftpy.log.producers import TRANSACTION_VERSION_UNKNOWN, ProducerState, Pr
 from kraftpy.log.rebuilding import replay
 from kraftpy.log.verifications import NO_GUARD, VerificationGuard
 from kraftpy.log.watermarks import Watermarks
-from kraftpy.records.batch import RecordBatch
+from kraftpy.records.batch import RecordBatch, TimestampType
 from kraftpy.records.validation import AppendOrigin
 from kraftpy.world import Buffer, Clock, FileSlice
 from kraftpy.world.memory_disk import MemoryDisk
@@ -133,20 +133,24 @@ class MemoryReplicaLog:
         guard: VerificationGuard = NO_GUARD,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> AppendInfo:
+        now_ms = self._clock.wall_ms()
         batches = judge_as_leader(
             records,
             self.config.rules,
             first_offset=self.log_end_offset,
             leader_epoch=leader_epoch,
             origin=origin,
-            now_ms=self._clock.wall_ms(),
+            now_ms=now_ms,
         )
         update = None
         if batches.has_producers:
             update = self.producers.prepare(
                 origin, guard=guard, transaction_version=transaction_version
             )
-        return self._append(batches, update, is_client=origin is AppendOrigin.CLIENT)
+        info = self._append(batches, update, is_client=origin is AppendOrigin.CLIENT)
+        if self.config.timestamp_type is TimestampType.LOG_APPEND_TIME and not info.is_duplicate:
+            return info._replace(log_append_time_ms=now_ms)
+        return info
 
     def append_as_follower(self, records: Buffer, leader_epoch: int) -> AppendInfo:
         batches = judge_as_follower(
@@ -174,6 +178,7 @@ class MemoryReplicaLog:
                 return info._replace(
                     first_offset=duplicate.first_offset,
                     last_offset=duplicate.last_offset,
+                    log_append_time_ms=duplicate.timestamp_ms,
                     must_flush=info.must_flush and duplicate.last_offset >= self.recovery_point,
                     is_duplicate=True,
                 )

@@ -125,7 +125,7 @@ class Partition:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """All who may be in the ISR, as far as this leader can know."""
+        """The ISR, and who may be in it as far as this leader can know."""
         return self._isr_state.maximal
 
     @property
@@ -182,8 +182,6 @@ class Partition:
         self.log.begin_epoch(record.leader_epoch)
         self._epoch_start_offset = end
         for follower in self._followers.values():
-            if is_new_leader:
-                follower.forget()
             follower.begin_epoch(now_ms, end, is_in_sync=follower.broker_id in record.isr)
         flushed = self.log.recovery_point
         if is_new_leader and end - flushed >= self.log.config.flush_messages:
@@ -266,8 +264,7 @@ class Partition:
         if self._flushed_end is None:
             return
         if recovery_point >= self._flush_until:
-            # What has been appended since then did not ask for a flush.
-            self._flushed_end = None
+            self._flushed_end = None  # What was appended since then did not ask for a flush.
         elif recovery_point > self._flushed_end.offset:
             self._flushed_end = OffsetMetadata(recovery_point)
         self._commit_further(now_ms)
@@ -391,7 +388,9 @@ class Partition:
         if lowest.offset < 0:
             # Somebody who counts has not fetched from this leader yet.
             return False
-        return self.log.increment_high_watermark(lowest) is not None
+        old = self.log.increment_high_watermark(lowest)
+        # The same offset at another place, after a roll, is news to nobody.
+        return old is not None and old.offset != lowest.offset
 
     def _commit_further(self, now_ms: int) -> None:
         if self._advance_high_watermark(now_ms):
@@ -486,8 +485,7 @@ class Partition:
         high_watermark = self.log.update_high_watermark(max(leader_high_watermark, 0))
         self.log.raise_log_start(min(leader_log_start, high_watermark))
         if high_watermark != before:
-            # Consumers may read from this follower.
-            self._events.high_watermark_moved(self)
+            self._events.high_watermark_moved(self)  # Consumers may read from followers.
 
     def _check_following(self, leader_epoch: int) -> None:
         """An answer of another leadership's time must not get into the log of this one."""

@@ -290,7 +290,7 @@ def _seen(twin: Twin) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(_OPERATIONS, max_size=25))
 def test_twins_lead_the_same_life(operations: list[tuple[Any, ...]]) -> None:
     trio.run(partial(_live, operations))
