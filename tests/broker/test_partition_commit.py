@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from replica_rig import LAG_MS, Hosted, batch, record
+from core_rig import LAG_MS, Hosted, batch, record
 
 from kraftpy.broker.partition import ALL_IN_SYNC, ReplicaError
 from kraftpy.log.errors import OffsetOutOfRangeError

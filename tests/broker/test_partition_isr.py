@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from replica_rig import LAG_MS, Hosted, record
+from core_rig import LAG_MS, Hosted, record
 
 from kraftpy.broker.isr import IsrAnswer
 from kraftpy.protocol.errors import ErrorCode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from replica_rig import LAG_MS, Hosted, batch, batches_in, record, values_in
+from core_rig import LAG_MS, Hosted, batch, batches_in, record, values_in
 
 from kraftpy.broker.partition import ReplicaError
 from kraftpy.protocol.errors import ErrorCode

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import trio
+from core_rig import StillClock, batch, batches_in, data_of, values_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replica_rig import StillClock, batch, batches_in, data_of, values_in
 
 from kraftpy.broker.memory_replica_log import MemoryReplicaLog
 from kraftpy.broker.replica_log import ReplicaLog
