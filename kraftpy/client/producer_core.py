@@ -1,0 +1,492 @@
+"""A producer without I/O: records in, Produce calls out, and a result for every record.
+
+A record finds its partition when its topic is known; until then it waits in the topic's room, in
+order, for `max_block_ms`. Batches are sent when they are full, when `linger_ms` have passed or when
+somebody flushes. Each Produce call carries at most one batch of a partition, and a node has at most
+`max_in_flight_requests_per_connection` of them at a time. What a refused or lost batch means for
+those behind it is told in producer_partition.py.
+
+Nothing is dropped silently: a batch ends with the broker's answer, with a refusal that repeating
+would not change, with `delivery_timeout_ms`, or with ClientClosed. After a time-out the batch may
+have been written all the same, as with every Kafka client.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kraftpy.client.backoff import Backoff
+from kraftpy.client.calls import Call, TopicPartition, earliest
+from kraftpy.client.cluster import Broker, Cluster, TopicInfo
+from kraftpy.client.errors import ClientClosed, ConnectionLost, KafkaError, error_code
+from kraftpy.client.partitioner import StickyChoice, partition_of_key
+from kraftpy.client.producer_batch import NO_OFFSET, Batch, Delivery, Identity
+from kraftpy.client.producer_identity import IdentityKeeper
+from kraftpy.client.producer_partition import PartitionQueue
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.ids import ZERO_UUID, Uuid
+from kraftpy.protocol.schema.k00_produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kraftpy.records.reader import Header
+
+if TYPE_CHECKING:
+    from kraftpy.client.settings import ProducerSettings
+    from kraftpy.world import Address, Random
+
+__all__ = ["ProducerCore"]
+
+# More than the numbers in a record and a batch's header can take.
+_RECORD_OVERHEAD = 96
+_HEADER_OVERHEAD = 10
+
+_OUT_OF_ORDER = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+_FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+
+
+class _Outgoing(NamedTuple):
+    """A record on its way to a batch."""
+
+    delivery: Delivery
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    partition: int | None
+    size: int
+    came_ms: int
+
+
+class ProducerCore:
+    __slots__ = (
+        "_backoffs",
+        "_identity",
+        "_in_flight",
+        "_is_closed",
+        "_queues",
+        "_random",
+        "_rooms",
+        "_settings",
+        "_sticky",
+        "buffered_bytes",
+        "cluster",
+        "needs_turn",
+    )
+
+    def __init__(
+        self, bootstrap: Sequence[Address], settings: ProducerSettings, random: Random
+    ) -> None:
+        self._settings = settings
+        self._random = random
+        self.cluster = Cluster(bootstrap, settings.client, random, allow_auto_create=True)
+        self._identity = IdentityKeeper(settings, random) if settings.is_idempotent else None
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._rooms: dict[str, list[_Outgoing]] = {}
+        self._sticky: dict[str, StickyChoice] = {}
+        self._backoffs: dict[TopicPartition, Backoff] = {}
+        self._in_flight: dict[int, int] = {}
+        self._is_closed = False
+        self.buffered_bytes = 0
+        # Is there something new that `calls` should look at?
+        self.needs_turn = False
+
+    def has_room(self, size: int) -> bool:
+        """May a record of this size be appended? An empty buffer takes one of any size."""
+        return not self.buffered_bytes or self.buffered_bytes + size <= self._settings.buffer_memory
+
+    def size_of(
+        self, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()
+    ) -> int:
+        """The most that a record can take. Raises KafkaError if no request can carry that."""
+        size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+        for name, content in headers:
+            size += _HEADER_OVERHEAD + len(name.encode()) + len(content or b"")
+        if size > self._settings.max_request_size:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a record of {size} bytes is more than max_request_size,"
+                f" {self._settings.max_request_size}",
+            )
+        return size
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int,
+        headers: Sequence[Header] = (),
+        now_ms: int,
+    ) -> Delivery:
+        """Take a record; what is promised for it. The caller has asked `has_room`."""
+        if self._is_closed:
+            raise ClientClosed("the producer is closed")
+        if partition is not None and partition < 0:
+            raise ValueError(f"partition {partition}")
+        size = self.size_of(key, value, headers)
+        delivery = Delivery(topic, timestamp_ms)
+        record = _Outgoing(delivery, key, value, headers, partition, size, now_ms)
+        where = self._home(record)
+        if where is None:
+            self._rooms.setdefault(topic, []).append(record)
+            self.buffered_bytes += size
+            self.cluster.want(topic)
+            self.needs_turn = True
+        else:
+            self._put(where, record, now_ms)
+        return delivery
+
+    def flush(self) -> Callable[[], bool]:
+        """Send everything without lingering; tells from then on whether that is over."""
+        pending: deque[Batch | Delivery] = deque()
+        for queue in self._queues.values():
+            queue.close_open()
+            pending += queue.batches()
+        for room in self._rooms.values():
+            pending += [record.delivery for record in room]
+        self.needs_turn = True
+
+        def is_over() -> bool:
+            while pending and pending[0].is_done:
+                pending.popleft()
+            return not pending
+
+        return is_over
+
+    def close(self) -> None:
+        """Whatever is not settled now fails."""
+        self._is_closed = True
+        closed = ClientClosed("the producer was closed before the record was acknowledged")
+        for queue in self._queues.values():
+            for batch in list(queue.batches()):
+                self._fail(queue, batch, closed)
+        for room in self._rooms.values():
+            for record in room:
+                record.delivery.refuse(closed)
+        self._rooms.clear()
+        self.buffered_bytes = 0
+
+    def calls(self, now_ms: int) -> list[Call]:
+        self.needs_turn = False
+        if self._is_closed:
+            return []
+        self._settle_rooms(now_ms)
+        self._expire(now_ms)
+        calls = self.cluster.calls(now_ms)
+        if self._identity is not None and self._queues:
+            failure = self._identity.take_failure()
+            if failure is not None:
+                self._fail_all(failure)
+            if any(self._identity.must_rise_for(queue) for queue in self._queues.values()):
+                self._identity.rise()
+            calls += self._identity.calls(now_ms, self.cluster)
+        if self._can_send:
+            calls += self._produce_calls(now_ms)
+        return calls
+
+    def wake_at_ms(self) -> int | None:
+        moments = [self.cluster.wake_at_ms()]
+        identity = self._present_identity
+        if self._identity is not None and self._queues:
+            moments.append(self._identity.wake_at_ms())
+        for queue in self._queues.values():
+            for batch in queue.batches():
+                moments.append(batch.created_ms + self._settings.delivery_timeout_ms)
+                break
+            leader = self.cluster.leader(queue.where)
+            if self._can_send and leader is not None and self._has_slot(leader.broker.node_id):
+                moments.append(queue.due_ms(identity))
+        max_block_ms = self._settings.max_block_ms
+        moments += [room[0].came_ms + max_block_ms for room in self._rooms.values()]
+        return earliest(*moments)
+
+    @property
+    def _present_identity(self) -> Identity | None:
+        return None if self._identity is None else self._identity.current
+
+    @property
+    def _can_send(self) -> bool:
+        return self._identity is None or self._identity.current is not None
+
+    def _home(self, record: _Outgoing) -> TopicPartition | None:
+        """Where a record belongs; None while that isn't known."""
+        topic, partition = record.delivery.topic, record.partition
+        info = self.cluster.topic(topic)
+        if info is None or not info.partitions:
+            return None
+        if partition is None:
+            if topic in self._rooms and any(each.partition is None for each in self._rooms[topic]):
+                return None
+            if record.key is not None:
+                partition = partition_of_key(record.key, len(info.partitions))
+            else:
+                partition = self._stick(topic, info, record.size)
+        return TopicPartition(topic, partition) if partition in info.partitions else None
+
+    def _stick(self, topic: str, info: TopicInfo, size: int) -> int:
+        choice = self._sticky.get(topic)
+        if choice is None:
+            choice = self._sticky[topic] = StickyChoice(self._random)
+        led = [each.partition for each in info.partitions.values() if each.leader_id >= 0]
+        return choice.choose(led or list(info.partitions), size, self._settings.batch_size)
+
+    def _put(self, where: TopicPartition, record: _Outgoing, now_ms: int) -> None:
+        queue = self._queues.get(where)
+        if queue is None:
+            queue = self._queues[where] = PartitionQueue(where, self._settings)
+        batch = queue.room_for(record.size, now_ms)
+        before = batch.size
+        delivery, key, value, headers, *_ = record
+        delivery.place(batch, batch.append(key, value, delivery.timestamp_ms, headers))
+        self.buffered_bytes += batch.size - before
+        if batch.size >= self._settings.batch_size:
+            queue.close_open()
+        self.needs_turn = self.needs_turn or batch.count == 1 or queue.open is not batch
+
+    def _settle_rooms(self, now_ms: int) -> None:
+        """Records whose topic is known by now find their batches; others fail, or go on waiting."""
+        limit_ms = now_ms - self._settings.max_block_ms
+        for topic in list(self._rooms):
+            room = self._rooms.pop(topic)
+            info = self.cluster.topic(topic)
+            error = ErrorCode.NONE if info is None else info.error
+            left = []
+            for record in room:
+                where = self._home(record)
+                if where is not None:
+                    self.buffered_bytes -= record.size
+                    self._put(where, record, now_ms)
+                elif record.came_ms <= limit_ms or not (error.retriable or error == 0):
+                    self.buffered_bytes -= record.size
+                    record.delivery.refuse(self._no_home(record, error))
+                else:
+                    left.append(record)
+            if left:
+                self._rooms[topic] = left
+                self.cluster.refresh()
+
+    def _no_home(self, record: _Outgoing, error: ErrorCode) -> Exception:
+        topic = record.delivery.topic
+        if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            return KafkaError(error, f"topic {topic}: {error.message}")
+        if self.cluster.failure is not None:
+            why = f"no node could be asked about topic {topic}: {self.cluster.failure}"
+            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
+        partition = "" if record.partition is None else f" with partition {record.partition}"
+        why = f"there is no topic {topic}{partition}"
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+
+    def _expire(self, now_ms: int) -> None:
+        limit_ms = now_ms - self._settings.delivery_timeout_ms
+        for queue in list(self._queues.values()):
+            for batch in list(queue.batches()):
+                if batch.created_ms > limit_ms:
+                    break
+                timeout_ms = self._settings.delivery_timeout_ms
+                why = f"{batch.count} records of {batch.where} not acknowledged in {timeout_ms} ms"
+                self._fail(queue, batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, why))
+
+    def _has_slot(self, node_id: int) -> bool:
+        in_flight = self._in_flight.get(node_id, 0)
+        return in_flight < self._settings.max_in_flight_requests_per_connection
+
+    def _produce_calls(self, now_ms: int) -> list[Call]:
+        """One call for each node with something to send and a free slot."""
+        loads: dict[int, list[Batch]] = {}
+        sizes: dict[int, int] = {}
+        brokers: dict[int, Broker] = {}
+        identity = self._present_identity
+        for where in list(self._queues):
+            queue = self._queues[where]
+            due_ms = queue.due_ms(identity)
+            if due_ms is None or due_ms > now_ms:
+                continue
+            leader = self.cluster.leader(where)
+            if leader is None:
+                self.cluster.refresh()
+                continue
+            node_id = leader.broker.node_id
+            if not self._has_slot(node_id):
+                continue
+            if sizes.get(node_id, 0) >= self._settings.max_request_size:
+                continue
+            batch = queue.take(now_ms, identity)
+            if batch is None or batch.data is None:
+                continue
+            brokers[node_id] = leader.broker
+            loads.setdefault(node_id, []).append(batch)
+            sizes[node_id] = sizes.get(node_id, 0) + len(batch.data)
+            # Whoever was served goes to the end of the line.
+            self._queues[where] = self._queues.pop(where)
+        return [self._call(brokers[node_id], load) for node_id, load in loads.items()]
+
+    def _call(self, broker: Broker, load: list[Batch]) -> Call:
+        node_id = broker.node_id
+        self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
+        topics: dict[str, TopicProduceData] = {}
+        for batch in load:
+            name = batch.where.topic
+            if name not in topics:
+                info = self.cluster.topic(name)
+                topic_id = ZERO_UUID if info is None else info.topic_id
+                topics[name] = TopicProduceData(name=name, topic_id=topic_id)
+            data = PartitionProduceData(index=batch.where.partition, records=batch.data)
+            topics[name].partition_data.append(data)
+        names = {topic.topic_id: name for name, topic in topics.items()}
+        batches = {batch.where: batch for batch in load}
+        request = ProduceRequest(
+            acks=self._settings.acks,
+            timeout_ms=self._settings.client.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+
+        def answered(answer: ProduceResponse | None, now_ms: int) -> None:
+            self._in_flight[node_id] -= 1
+            if answer is not None:
+                self._read_answer(answer, batches, names, now_ms)
+            # Without acks there is nothing to know; an answer that leaves a batch out is wrong.
+            for batch in batches.values():
+                if self._settings.acks == 0:
+                    self._finish(batch, NO_OFFSET, -1)
+                else:
+                    self._again(batch, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR), now_ms)
+
+        def failed(failure: Exception, now_ms: int) -> None:
+            self._in_flight[node_id] -= 1
+            self.cluster.disappoint(broker.address, now_ms)
+            for batch in batches.values():
+                if isinstance(failure, ConnectionLost):
+                    self._again(
+                        batch, KafkaError(ErrorCode.NETWORK_EXCEPTION, str(failure)), now_ms
+                    )
+                else:
+                    self._give_up(batch, KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(failure)))
+
+        return Call(
+            broker.address,
+            request,
+            answered=answered,
+            failed=failed,
+            expects_answer=self._settings.acks != 0,
+        )
+
+    def _read_answer(
+        self,
+        answer: ProduceResponse,
+        batches: dict[TopicPartition, Batch],
+        names: dict[Uuid, str],
+        now_ms: int,
+    ) -> None:
+        """Settle the batches that the answer speaks of, and take them out of `batches`."""
+        endpoints = {
+            each.node_id: Broker(each.node_id, each.host, each.port, each.rack)
+            for each in answer.node_endpoints
+        }
+        for topic in answer.responses:
+            name = topic.name or names.get(topic.topic_id, "")
+            for each in topic.partition_responses:
+                where = TopicPartition(name, each.index)
+                batch = batches.pop(where, None)
+                if batch is None or batch.is_done:
+                    continue
+                leader_id = each.current_leader.leader_id
+                leader_is_new = self.cluster.learn_leader(
+                    where, leader_id, each.current_leader.leader_epoch, endpoints.get(leader_id)
+                )
+                self._settle(batch, each, now_ms, leader_is_new=leader_is_new)
+
+    def _settle(
+        self, batch: Batch, answer: PartitionProduceResponse, now_ms: int, *, leader_is_new: bool
+    ) -> None:
+        code = error_code(answer.error_code)
+        queue = self._queues[batch.where]
+        if code == ErrorCode.NONE:
+            self._finish(batch, answer.base_offset, answer.log_append_time_ms)
+        elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            # It was written by an earlier attempt, too long ago for the broker to know where.
+            self._finish(batch, NO_OFFSET, -1)
+        elif code in _OUT_OF_ORDER and self._identity is not None:
+            batch.is_in_flight = False
+            if queue.is_head(batch):
+                queue.must_renumber = True
+        elif code in _TOO_LARGE and batch.count > 1:
+            parts = batch.split(self._settings)
+            queue.replace(batch, parts)
+            self.buffered_bytes += parts[0].size + parts[1].size - batch.size
+        else:
+            failure = KafkaError(code, _detail(answer))
+            if code.retriable and leader_is_new:
+                batch.is_in_flight = False
+            elif code.retriable:
+                if code.refreshes_metadata:
+                    self.cluster.refresh()
+                self._again(batch, failure, now_ms)
+            else:
+                if code in _FENCED and self._identity is not None:
+                    self._identity.forget()
+                self._give_up(batch, failure)
+
+    def _again(self, batch: Batch, failure: KafkaError, now_ms: int) -> None:
+        """The batch may succeed later, unless it has had its attempts."""
+        if batch.is_done:
+            return
+        if batch.attempts > self._settings.retries:
+            self._give_up(batch, failure)
+            return
+        batch.is_in_flight = False
+        batch.not_before_ms = now_ms + self._backoff(batch.where).failed()
+
+    def _finish(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+        if batch.is_done:
+            return
+        self._backoff(batch.where).succeeded()
+        batch.finish(base_offset, log_append_time_ms)
+        self._remove(self._queues[batch.where], batch)
+
+    def _give_up(self, batch: Batch, failure: Exception) -> None:
+        if not batch.is_done:
+            self._fail(self._queues[batch.where], batch, failure)
+
+    def _fail(self, queue: PartitionQueue, batch: Batch, failure: Exception) -> None:
+        batch.fail(failure)
+        self._remove(queue, batch)
+
+    def _fail_all(self, failure: Exception) -> None:
+        for queue in self._queues.values():
+            for batch in list(queue.batches()):
+                self._fail(queue, batch, failure)
+
+    def _remove(self, queue: PartitionQueue, batch: Batch) -> None:
+        queue.settle(batch)
+        self.buffered_bytes -= batch.size
+        self.needs_turn = True
+
+    def _backoff(self, where: TopicPartition) -> Backoff:
+        backoff = self._backoffs.get(where)
+        if backoff is None:
+            client = self._settings.client
+            backoff = self._backoffs[where] = Backoff(
+                initial_ms=client.retry_backoff_ms,
+                max_ms=client.retry_backoff_max_ms,
+                random=self._random,
+            )
+        return backoff
+
+
+def _detail(answer: PartitionProduceResponse) -> str | None:
+    """What the broker says about the batch, and about single records of it."""
+    words = [answer.error_message] if answer.error_message else []
+    words += [
+        f"record {each.batch_index}: {each.batch_index_error_message}"
+        for each in answer.record_errors
+        if each.batch_index_error_message
+    ]
+    return "; ".join(words) or None
