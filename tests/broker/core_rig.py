@@ -1,287 +1,221 @@
-"""A broker's replicas with everything below them real, on a disk in memory.
-
-The metadata is made of records; the controller, and the leaders that are fetched from, answer as
-the test tells them to.
-"""
+"""Replicas for tests: batches, logs in memory, brokers' states, and what partitions tell."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-import trio
-
-from kraftpy.broker.directory_assignments import DirectoryAssignments
-from kraftpy.broker.hosted import HostedPartitions
-from kraftpy.broker.isr_sender import IsrSender
+from kraftpy.broker.isr import IsrAnswer
+from kraftpy.broker.memory_replica_log import MemoryReplicaLog
 from kraftpy.broker.partition import Partition
-from kraftpy.broker.replica_metrics import ReplicaMetrics
-from kraftpy.broker.replicas import ReplicaManager, ReplicaSettings
-from kraftpy.log.checkpoints import TopicPartition
+from kraftpy.broker.replica_log import ReplicaLog
 from kraftpy.log.log_config import LogConfig
-from kraftpy.log.manager import LogManager
-from kraftpy.log.manager_settings import LogManagerSettings
-from kraftpy.metadata.changes import ImageChanges
-from kraftpy.metadata.delta import MetadataDelta
-from kraftpy.metadata.features import DIRECTORIES_LEVEL
-from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
-from kraftpy.metadata.publisher import Manifest, Publisher, Source
-from kraftpy.metadata.records import (
-    DIRECTORY_UNASSIGNED,
-    METADATA_VERSION,
-    Endpoint,
-    FeatureLevelRecord,
-    MetadataRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    RegisterBrokerRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-)
-from kraftpy.observe.metrics import Gauge, Meter, MetricName, MetricRegistry
+from kraftpy.log.offsets import AppendInfo, Isolation, OffsetMetadata, ReadInfo
+from kraftpy.metadata.records import PartitionRecord
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
+from kraftpy.records.batch import RecordBatch
 from kraftpy.records.builder import BatchBuilder
-from kraftpy.world import World
+from kraftpy.records.reader import read_records
+from kraftpy.records.walker import walk_batches
 from kraftpy.world.memory_clock import MemoryClock
-from kraftpy.world.memory_disk import MemoryDisk
-from kraftpy.world.memory_rng import MemoryRng
-from kraftpy.world.real_network import RealNetwork
 
-CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-LISTENER = "PLAINTEXT"
-ME = 1
-CONFIG = LogConfig(segment_bytes=1 << 20, segment_index_bytes=4800, file_delete_delay_ms=60_000)
+NOW_MS = 1_700_000_000_000
+TOPIC_ID = Uuid(b"0123456789abcdef")
+LAG_MS = 30_000
 
 
-def topic_id(name: str, generation: int = 0) -> Uuid:
-    return Uuid(f"{generation}{name}".encode().rjust(16, b".")[-16:])
+class StillClock(MemoryClock):
+    """A wall clock that does not move."""
+
+    def wall_ms(self) -> int:
+        return NOW_MS
 
 
-def batch(*values: bytes) -> bytes:
-    builder = BatchBuilder(timestamp_ms=1_000)
+def batch(
+    *values: bytes,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    sequence: int = -1,
+    is_transactional: bool = False,
+) -> bytearray:
+    builder = BatchBuilder(
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=sequence,
+        is_transactional=is_transactional,
+    )
     for value in values:
-        builder.append(value=value)
+        builder.append(None, value, timestamp_ms=NOW_MS)
     return builder.build()
 
 
-class Metadata:
-    """The metadata log, from which publishers are told."""
-
-    def __init__(self) -> None:
-        self.image = EMPTY_IMAGE
-        self.publishers: list[Publisher] = []
-        self._offset = -1
-
-    def write(self, *records: MetadataRecord) -> MetadataImage:
-        """Let records happen, and publish the image."""
-        delta = MetadataDelta(self.image)
-        for record in records:
-            delta.replay(record)
-        self._offset += len(records)
-        provenance = Provenance(self._offset, 1, 0)
-        before, self.image = self.image, delta.apply(provenance)
-        manifest = Manifest(Source.LOG, provenance, 1, len(records), 0)
-        for publisher in self.publishers:
-            publisher.publish(ImageChanges(before, self.image), self.image, manifest)
-        return self.image
-
-    def begin(self, *broker_ids: int, log_dirs: Sequence[Uuid] = ()) -> None:
-        """A cluster of these brokers, all of them unfenced."""
-        self.write(
-            FeatureLevelRecord(METADATA_VERSION, DIRECTORIES_LEVEL),
-            *[
-                RegisterBrokerRecord(
-                    broker_id,
-                    Uuid(bytes(15) + bytes([broker_id])),
-                    100 + broker_id,
-                    (Endpoint(LISTENER, f"b{broker_id}", 9092, 0),),
-                    fenced=False,
-                    log_dirs=tuple(log_dirs),
-                )
-                for broker_id in broker_ids
-            ],
-        )
-
-    def change(self, name: str, partition_id: int, **changes: Any) -> MetadataImage:
-        """Change one partition of a topic."""
-        topic = self.image.topics[name]
-        return self.write(PartitionChangeRecord(partition_id, topic.topic_id, **changes))
-
-    def remove(self, name: str) -> MetadataImage:
-        return self.write(RemoveTopicRecord(self.image.topics[name].topic_id))
+def memory_log(*, flush_messages: int = 1 << 62) -> MemoryReplicaLog:
+    return MemoryReplicaLog(StillClock(), LogConfig(flush_messages=flush_messages))
 
 
-def topic(
-    name: str,
-    *leaders: int,
-    replicas: tuple[int, ...] = (1, 2, 3),
-    generation: int = 0,
-    directory: Uuid = DIRECTORY_UNASSIGNED,
-) -> list[MetadataRecord]:
-    """A topic with one partition for each leader."""
-    identity = topic_id(name, generation)
-    return [
-        TopicRecord(name, identity),
-        *[
-            PartitionRecord(
-                number,
-                identity,
-                replicas,
-                replicas,
-                leader=leader,
-                directories=tuple([directory] * len(replicas)),
-            )
-            for number, leader in enumerate(leaders)
-        ],
-    ]
+def data_of(read: ReadInfo) -> bytes:
+    if read.records is None:
+        return b""
+    return read.records.file.pread(read.records.length, read.records.position)
+
+
+def batches_in(
+    log: ReplicaLog, isolation: Isolation = Isolation.LOG_END, *, max_bytes: int = 1 << 20
+) -> list[RecordBatch]:
+    offset = log.log_start_offset
+    found: list[RecordBatch] = []
+    while True:
+        read = list(walk_batches(data_of(log.read(offset, max_bytes, isolation))))
+        if not read:
+            return found
+        assert all(isinstance(each, RecordBatch) and each.is_valid for each in read)
+        found += [each for each in read if isinstance(each, RecordBatch)]
+        offset = read[-1].last_offset + 1
+
+
+def values_in(
+    log: ReplicaLog, isolation: Isolation = Isolation.LOG_END
+) -> dict[int, tuple[int, bytes]]:
+    """Offset to epoch and value."""
+    return {
+        record.offset: (each.leader_epoch, record.value or b"")
+        for each in batches_in(log, isolation)
+        if not each.is_control
+        for record in read_records(each, max_bytes=1 << 20)
+        if record.offset >= log.log_start_offset
+    }
 
 
 @dataclass
-class NotedFetchers:
-    """Fetchers that fetch nothing and note who is followed."""
+class Brokers:
+    """All alive with epoch 100 + id, but those named here."""
 
-    followed: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
-    added: list[TopicPartition] = field(default_factory=list)
-    calls: list[tuple[str, list[TopicPartition]]] = field(default_factory=list)
+    dead: list[int] = field(default_factory=list)
+    leaving: list[int] = field(default_factory=list)
+    epochs: dict[int, int] = field(default_factory=dict)
 
-    def add(self, partitions: Sequence[Partition]) -> None:
-        for partition in partitions:
-            name = partition.topic_partition
-            self.followed[name] = (partition.leader_id, partition.leader_epoch)
-            self.added.append(name)
+    def is_alive(self, broker_id: int) -> bool:
+        return broker_id not in self.dead
 
-    async def remove(self, partitions: Sequence[TopicPartition]) -> None:
-        self.discard(partitions)
-
-    def discard(self, partitions: Sequence[TopicPartition]) -> None:
-        for name in partitions:
-            self.followed.pop(name, None)
-
-    async def run(self) -> None:
-        await trio.sleep_forever()
+    def eligible_epoch(self, broker_id: int) -> int | None:
+        if broker_id in self.dead or broker_id in self.leaving:
+            return None
+        return self.epochs.get(broker_id, 100 + broker_id)
 
 
-class Channel:
-    """A controller that answers with what `answer` says; it notes what it was asked."""
+@dataclass
+class Events:
+    """Notes what it is told, with the high watermark at that moment."""
 
-    def __init__(self, answer: Callable[[Any], Awaitable[Any]]) -> None:
-        self._answer = answer
-        self.asked: list[Any] = []
+    told: list[tuple[str, int]] = field(default_factory=list)
 
-    async def request(
-        self, message: Any, *, timeout_ms: int | None = None, max_version: int | None = None
-    ) -> Any:
-        self.asked.append(message)
-        return await self._answer(message)
+    def _note(self, what: str, partition: Partition) -> None:
+        self.told.append((what, partition.log.high_watermark))
 
-    def close(self) -> None:
-        pass
+    def appended(self, partition: Partition) -> None:
+        self._note("appended", partition)
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        self._note("high watermark", partition)
+
+    def log_start_moved(self, partition: Partition) -> None:
+        self._note("log start", partition)
+
+    def isr_wanted(self, partition: Partition) -> None:
+        self._note("isr", partition)
+
+    def role_changed(self, partition: Partition) -> None:
+        self._note("role", partition)
+
+    def take(self) -> list[str]:
+        names = [name for name, _ in self.told]
+        self.told.clear()
+        return names
 
 
-async def silence(_: Any) -> Any:
-    await trio.sleep_forever()
+def record(
+    leader: int,
+    *,
+    isr: tuple[int, ...] = (1, 2, 3),
+    replicas: tuple[int, ...] = (1, 2, 3),
+    leader_epoch: int = 5,
+    partition_epoch: int = 10,
+) -> PartitionRecord:
+    return PartitionRecord(
+        0,
+        TOPIC_ID,
+        replicas,
+        isr,
+        leader=leader,
+        leader_epoch=leader_epoch,
+        partition_epoch=partition_epoch,
+    )
 
 
-class Rig:
-    """One broker. Lives begin with `running`, and share the disk."""
+class Hosted:
+    """Broker 1's replica of a partition, with what is around it. Time is told, in ms."""
 
-    def __init__(
-        self, disk: MemoryDisk | None = None, *, broker_id: int = ME, directories: int = 1
+    def __init__(self, *, min_isr: int = 1, flush_messages: int = 1 << 62) -> None:
+        self.brokers = Brokers()
+        self.events = Events()
+        self.log = memory_log(flush_messages=flush_messages)
+        self.partition = Partition(
+            ("t", 0),
+            TOPIC_ID,
+            1,
+            self.log,
+            brokers=self.brokers,
+            events=self.events,
+            lag_time_max_ms=LAG_MS,
+            min_insync_replicas=min_isr,
+        )
+        self.now_ms = 0
+
+    def lead(
+        self, *, isr: tuple[int, ...] = (1, 2, 3), epoch: int = 5, partition_epoch: int = 10
+    ) -> bool:
+        given = record(1, isr=isr, leader_epoch=epoch, partition_epoch=partition_epoch)
+        return self.partition.lead(given, self.now_ms)
+
+    def append(self, count: int = 1, *, acks: int = 1) -> AppendInfo:
+        return self.partition.append(batch(*[b"v"] * count), required_acks=acks, now_ms=self.now_ms)
+
+    def fetch(
+        self,
+        broker_id: int,
+        offset: int,
+        *,
+        log_start: int = 0,
+        epoch: int | None = None,
+        leader_end: int | None = None,
+    ) -> bool:
+        """A follower asks for `offset`."""
+        return self.partition.follower_fetched(
+            broker_id,
+            OffsetMetadata(offset),
+            log_start_offset=log_start,
+            leader_end_offset=self.log.log_end_offset if leader_end is None else leader_end,
+            broker_epoch=100 + broker_id if epoch is None else epoch,
+            now_ms=self.now_ms,
+        )
+
+    def answer(
+        self,
+        error: ErrorCode = ErrorCode.NONE,
+        *,
+        isr: tuple[int, ...] = (),
+        epoch: int = 5,
+        partition_epoch: int = 11,
     ) -> None:
-        self.disk = disk or MemoryDisk()
-        self.broker_id = broker_id
-        self.paths = tuple([f"/data/{letter}" for letter in "abcd"[:directories]])
-        self.metadata = Metadata()
-        self.fetchers: Any = NotedFetchers()
-        self.settings = ReplicaSettings(broker_id=broker_id)
-        self.config = CONFIG
-        self.min_isr = 1
-        self.answer: Callable[[Any], Awaitable[Any]] = silence
-        self.is_stopping = False
-        self.lost_directories: list[Uuid] = []
-        self.registry = MetricRegistry()
-        self._lives = 0
+        """The controller's answer to what is proposed."""
+        proposal = self.partition.proposal
+        assert proposal is not None
+        answer = IsrAnswer(error, 1, isr, epoch, partition_epoch)
+        self.partition.proposal_answered(proposal, answer, self.now_ms)
 
-    async def _ask(self, message: Any) -> Any:
-        return await self.answer(message)
-
-    @asynccontextmanager
-    async def running(self, *, make_fetchers: Callable[[Rig], Any] | None = None) -> AsyncIterator[
-        ReplicaManager
-    ]:
-        self._lives += 1
-        self.world = World(
-            clock=MemoryClock(),
-            rng=MemoryRng(self._lives),
-            network=RealNetwork(),
-            disk=self.disk,
-        )
-        settings = LogManagerSettings(
-            directories=self.paths, cluster_id=CLUSTER_ID, node_id=self.broker_id
-        )
-        self.logs = LogManager(self.world, settings, config_of=lambda _: self.config)
-        self.fetchers = NotedFetchers() if make_fetchers is None else make_fetchers(self)
-        async with self.logs.running():
-            self.replicas = self._assemble()
-            self.metadata.publishers = [self.replicas]
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.replicas.run)
-                yield self.replicas
-                nursery.cancel_scope.cancel()
-
-    def _assemble(self) -> ReplicaManager:
-        clock = self.world.clock
-        hosted = HostedPartitions()
-        metrics = ReplicaMetrics(self.registry, hosted, clock)
-        self.alterations = Channel(self._ask)
-        self.assigning = Channel(self._ask)
-        channels: Any = self.alterations, self.assigning
-        return ReplicaManager(
-            self.settings,
-            clock,
-            self.registry,
-            hosted=hosted,
-            logs=self.logs,
-            fetchers=self.fetchers,
-            isr_sender=IsrSender(self.broker_id, lambda: 101, channels[0], clock, metrics),
-            assignments=DirectoryAssignments(self.broker_id, lambda: 101, channels[1], clock),
-            metrics=metrics,
-            min_insync_replicas=lambda _: self.min_isr,
-            directory_lost=self.lost_directories.append,
-            is_stopping=lambda: self.is_stopping,
-        )
-
-    async def apply(self, *records: MetadataRecord) -> None:
-        """Write records and wait until the replicas follow."""
-        self.metadata.write(*records)
-        await self.settle()
-
-    async def settle(self) -> None:
-        for _ in range(1_000):
-            if self.replicas.applied is self.metadata.image:
-                return
-            await trio.sleep(0.001)
-        raise AssertionError("the image was not applied within a second")
-
-    def partition(self, name: str, partition_id: int = 0) -> Partition:
-        found = self.replicas.lookup((name, partition_id))
-        assert isinstance(found, Partition), found
-        return found
-
-    def error(self, name: str, partition_id: int = 0) -> ErrorCode:
-        found = self.replicas.lookup((name, partition_id))
-        assert isinstance(found, ErrorCode), found
-        return found
-
-    def metric(self, name: str) -> float:
-        found = self.registry.get(MetricName("kafka.server", "ReplicaManager", name))
-        if isinstance(found, Meter):
-            return found.count
-        assert isinstance(found, Gauge)
-        return found.read()
-
-    def change_settings(self, **changes: Any) -> None:
-        self.settings = replace(self.settings, **changes)
+    @property
+    def high_watermark(self) -> int:
+        return self.log.high_watermark
