@@ -1,70 +1,20 @@
-"""What handlers say about the cluster as a whole."""
+"""What may be done to the cluster and to topics, as the bit fields of the protocol.
+
+Without an authorizer everybody may do all of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
-from kraftpy.broker.metadata_view import BrokerMetadata
-from kraftpy.metadata.delta import MetadataDelta
-from kraftpy.metadata.image import EMPTY_IMAGE
-from kraftpy.metadata.records import (
-    Endpoint,
-    FeatureRange,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
-)
-from kraftpy.protocol.ids import ZERO_UUID
-from kraftpy.world import Random
-
-__all__ = ["CLUSTER_OPERATIONS", "TOPIC_OPERATIONS", "LoneNode"]
+__all__ = ["CLUSTER_OPERATIONS", "TOPIC_OPERATIONS"]
 
 
 def _bits(*operations: int) -> int:
     return sum(1 << operation for operation in operations)
 
 
-# What may be done, as the bit fields of the protocol. Without an authorizer everybody may do all
-# of it. To a cluster: create, alter, describe, cluster action, describe configs, alter configs,
-# idempotent write.
-CLUSTER_OPERATIONS = _bits(5, 7, 8, 9, 10, 11, 12)
-# To a topic: read, write, create, delete, alter, describe, describe configs, alter configs.
-TOPIC_OPERATIONS = _bits(3, 4, 5, 6, 7, 8, 10, 11)
-
-
-class LoneNode(BrokerMetadata):
-    """A cluster of one node, without topics and without agreed features."""
-
-    def __init__(
-        self,
-        *,
-        cluster_id: str,
-        node_id: int,
-        rack: str | None,
-        broker_endpoints: Mapping[str, tuple[str, int]],
-        controller_endpoints: Mapping[str, tuple[str, int]],
-    ) -> None:
-        """Endpoints are host and port by listener name, as advertised; empty without that role."""
-        delta = MetadataDelta(EMPTY_IMAGE)
-        if broker_endpoints:
-            endpoints = _endpoints(broker_endpoints)
-            broker = RegisterBrokerRecord(node_id, ZERO_UUID, 0, endpoints, rack=rack, fenced=False)
-            delta.replay(broker)
-        if controller_endpoints:
-            endpoints = _endpoints(controller_endpoints)
-            delta.replay(RegisterControllerRecord(node_id, ZERO_UUID, endpoints))
-        super().__init__(
-            cluster_id=cluster_id,
-            random=Random(node_id),
-            leader_id=lambda: node_id if controller_endpoints else -1,
-            image=delta.apply(EMPTY_IMAGE.provenance),
-        )
-
-    def supported_features(self) -> Sequence[FeatureRange]:
-        return ()
-
-    def finalized_features(self) -> Iterable[tuple[str, int]]:
-        return ()
-
-
-def _endpoints(addresses: Mapping[str, tuple[str, int]]) -> tuple[Endpoint, ...]:
-    return tuple(Endpoint(name, host, port, 0) for name, (host, port) in addresses.items())
+# Create, alter, describe, cluster action, describe configs, alter configs, idempotent write.
+CLUSTER_OPERATIONS: Final = _bits(5, 7, 8, 9, 10, 11, 12)
+# Read, write, create, delete, alter, describe, describe configs, alter configs.
+TOPIC_OPERATIONS: Final = _bits(3, 4, 5, 6, 7, 8, 10, 11)

@@ -6,8 +6,8 @@ ApiVersions is nowhere in it: each dispatcher adds it for its own table.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
-from kraftpy.api.cluster import LoneNode
 from kraftpy.api.controller_handler import CONTROLLER_APIS, ControllerHandler, ControllerMember
 from kraftpy.api.forwarding import ForwardingHandler
 from kraftpy.api.handler import Handler
@@ -33,15 +33,22 @@ from kraftpy.protocol.registry import API
 from kraftpy.world import Clock
 
 __all__ = [
+    "CONTROLLER_LISTENER_APIS",
     "KAFKA_RELEASE",
-    "broker_handlers",
-    "controller_handlers",
+    "METADATA_APIS",
     "controller_listener_handlers",
     "metadata_handlers",
     "served_ranges",
 ]
 
-KAFKA_RELEASE = "4.3"
+KAFKA_RELEASE: Final = "4.3"
+
+METADATA_APIS: Final = (3, 29, 32, 48, 50, 60, 75, *FORWARDABLE_APIS)
+"""A broker's share in metadata."""
+
+_RAFT_APIS: Final = (1, 52, 53, 54, 55, 59, 80, 81, 82)
+CONTROLLER_LISTENER_APIS: Final = (29, 32, 58, 60, 63, *CONTROLLER_APIS, *_RAFT_APIS)
+"""Everything on a controller's listener."""
 
 
 def metadata_handlers(
@@ -87,21 +94,7 @@ def controller_listener_handlers(
     return [*handlers, EnvelopeHandler(handlers, metrics=metrics, clock=clock)]
 
 
-def broker_handlers(cluster: BrokerMetadata) -> list[Handler]:
-    """What a broker without a log and without a controller can serve."""
-    return [MetadataHandler(cluster), DescribeBrokersHandler(cluster)]
-
-
-def controller_handlers(cluster: BrokerMetadata) -> list[Handler]:
-    return [DescribeControllersHandler(cluster)]
-
-
 def served_ranges() -> Iterable[tuple[str, int, int]]:
     """Name, lowest and highest version of every API that some listener serves."""
-    nobody = LoneNode(
-        cluster_id="", node_id=0, rack=None, broker_endpoints={}, controller_endpoints={}
-    )
-    handlers = [*broker_handlers(nobody), *controller_handlers(nobody)]
-    keys = {API_VERSIONS_KEY, *(handler.api_key for handler in handlers)}
-    for key in sorted(keys):
+    for key in sorted({API_VERSIONS_KEY, *METADATA_APIS, *CONTROLLER_LISTENER_APIS}):
         yield API[key].name, API[key].min_version, API[key].max_version

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kraftpy.api.cluster import LoneNode
+from support.lone_node import LoneNode
+
 from kraftpy.api.dispatch import Dispatcher
 from kraftpy.api.handler import Handler
 from kraftpy.api.k18_api_versions import FeatureView

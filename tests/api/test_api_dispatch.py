@@ -6,10 +6,12 @@ import logging
 import struct
 
 import pytest
+from api.every_handler import on_brokers, on_controllers
 from api.recording import Bench, lone_node, payload
+from support.lone_node import broker_handlers
 
 from kraftpy.api.handler import ApiError, Handler, RequestContext
-from kraftpy.api.served import broker_handlers, controller_handlers
+from kraftpy.api.served import CONTROLLER_LISTENER_APIS, METADATA_APIS
 from kraftpy.net.service import BadRequest
 from kraftpy.observe.metrics import Meter, MetricName
 from kraftpy.protocol.codec import decode
@@ -283,8 +285,7 @@ def test_every_handler_can_report_an_error_in_every_version(
     def fail(request: object, context: object) -> None:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    cluster = lone_node()
-    for handler in (*broker_handlers(cluster), *controller_handlers(cluster)):
+    for handler in (*on_brokers(), *on_controllers()):
         monkeypatch.setattr(handler, "handle", fail)
         api = API[handler.api_key]
         for version in range(api.min_version, api.max_version + 1):
@@ -293,11 +294,11 @@ def test_every_handler_can_report_an_error_in_every_version(
 
 def test_listeners_serve_what_is_meant_for_them() -> None:
     """NET-66: what is listed is served, what is served is listed, and belongs on that listener."""
-    cluster = lone_node()
-    for kind, handlers in (
-        ("broker", broker_handlers(cluster)),
-        ("controller", controller_handlers(cluster)),
+    for kind, handlers, keys in (
+        ("broker", on_brokers(), METADATA_APIS),
+        ("controller", on_controllers(), CONTROLLER_LISTENER_APIS),
     ):
+        assert sorted(keys) == sorted(handler.api_key for handler in handlers)
         bench = Bench(handlers)
         response = bench.ask(ApiVersionsRequest(), 0)
         assert isinstance(response, ApiVersionsResponse)

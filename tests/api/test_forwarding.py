@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from api.every_handler import on_controllers
 from api.forwarding_rig import (
     Cluster,
     Leader,
@@ -19,7 +20,6 @@ from api.forwarding_rig import (
     serving,
 )
 from api.scripted_controller import ScriptedController
-from api.test_k58_envelope import all_handlers
 from client.peers import Script, ScriptedConnection, scripted_server
 
 from kraftpy.client.errors import ConnectionLost, Evidence
@@ -110,7 +110,7 @@ async def standby(cluster: Cluster) -> AsyncIterator[tuple[Leader, ScriptedContr
     async with serving(
         cluster.places.world("standby"),
         ListenerSettings("C", "standby", 0),
-        all_handlers(controller, registry),
+        on_controllers(controller, registry),
         cluster.metadata,
         RequestMetrics(registry),
     ) as port:

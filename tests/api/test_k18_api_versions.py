@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from api.recording import Bench, ThreeFeatures, lone_node, payload
+from support.lone_node import broker_handlers
 
 from kraftpy.api.handler import Handler, RequestContext
-from kraftpy.api.served import broker_handlers
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 

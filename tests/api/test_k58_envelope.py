@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from api.every_handler import on_controllers
 from api.recording import Bench, RecordingChannel, payload
 from api.scripted_controller import ScriptedController
-from metadata.controller_core_rig import STATIC
 
 from kraftpy.api.handler import Handler
 from kraftpy.api.k58_envelope import EnvelopeHandler
-from kraftpy.api.served import controller_listener_handlers
 from kraftpy.broker.envelope import FORWARDABLE_APIS, Sender, open_envelope, seal
-from kraftpy.broker.metadata_view import BrokerMetadata
-from kraftpy.config import DynamicConfig, NodeConfig, from_mapping
 from kraftpy.observe.metrics import Meter, MetricName, MetricRegistry
 from kraftpy.observe.request_metrics import RequestMetrics
 from kraftpy.protocol.errors import ErrorCode
@@ -23,7 +20,6 @@ from kraftpy.protocol.registry import API
 from kraftpy.protocol.schema import k19_create_topics as k19
 from kraftpy.protocol.schema import k58_envelope as k58
 from kraftpy.protocol.schema import k63_broker_heartbeat as k63
-from kraftpy.world import Random
 from kraftpy.world.real_clock import RealClock
 
 ANN = Sender("User:ann", "192.0.2.7")
@@ -31,26 +27,10 @@ CREATE = k19.CreateTopicsRequest(topics=[k19.CreatableTopic(name="a")])
 CREATED = k19.CreateTopicsResponse(topics=[k19.CreatableTopicResult(name="a")])
 
 
-class NoMember:
-    def submit(self, request: Any, reply: Any) -> bool:
-        return False
-
-
-def all_handlers(controller: ScriptedController, registry: MetricRegistry) -> list[Handler]:
-    return controller_listener_handlers(
-        BrokerMetadata(cluster_id="cluster", random=Random(1)),
-        config=DynamicConfig(NodeConfig(from_mapping(STATIC, "test"))),
-        controller=controller,
-        member=NoMember(),
-        metrics=RequestMetrics(registry),
-        clock=RealClock(),
-    )
-
-
 def bench_of(controller: ScriptedController) -> Bench:
     registry = MetricRegistry()
     channel = RecordingChannel(listener_name="CONTROLLER", client_host="10.0.0.9")
-    return Bench(all_handlers(controller, registry), channel=channel, registry=registry)
+    return Bench(on_controllers(controller, registry), channel=channel, registry=registry)
 
 
 def send(bench: Bench, envelope: k58.EnvelopeRequest) -> k58.EnvelopeResponse:
@@ -175,7 +155,7 @@ def test_a_handler_that_fails_without_an_answer_leaves_the_broker_connected() ->
 
 
 def test_what_may_be_forwarded_is_served_and_nothing_of_the_nodes_own() -> None:
-    served = [each.api_key for each in all_handlers(ScriptedController(), MetricRegistry())]
+    served = [each.api_key for each in on_controllers()]
     assert set(FORWARDABLE_APIS) <= set(served)
     assert all("broker" in API[key].listeners for key in FORWARDABLE_APIS)
     assert len(served) == len(set(served))

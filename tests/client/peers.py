@@ -7,11 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import trio
+from support.lone_node import LoneNode, broker_handlers
 
-from kraftpy.api.cluster import LoneNode
 from kraftpy.api.dispatch import Dispatcher
 from kraftpy.api.handler import Handler
-from kraftpy.api.served import broker_handlers
 from kraftpy.client.errors import ConnectionLost
 from kraftpy.net.framing import BufferPool, FrameReader
 from kraftpy.net.limits import NetworkLimits

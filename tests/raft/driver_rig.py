@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import trio
 from raft_cluster import CLUSTER_ID, key_of
+from support.lone_node import LoneNode
 
-from kraftpy.api.cluster import LoneNode
 from kraftpy.api.dispatch import Dispatcher
 from kraftpy.api.raft_handlers import raft_handlers
 from kraftpy.log.log_config import LogConfig

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 import trio
 from driver_rig import bound_server
 from raft_cluster import CLUSTER_ID, config_of
+from support.lone_node import LoneNode
 
-from kraftpy.api.cluster import LoneNode
 from kraftpy.api.dispatch import Dispatcher
 from kraftpy.api.handler import Handler
 from kraftpy.api.raft_handlers import raft_handlers
