@@ -1,8 +1,9 @@
 """The Raft core: one state machine, driven from outside, that performs no I/O.
 
 `step(input, now_ms)` takes one fact and returns what is to be done about it, in order. It never
-waits, never raises for a peer's bad request (it answers), and raises InternalInvariant when this
-code or the protocol itself is broken, which ends the node. After every input the current role gets
+waits and never raises for a peer's nonsense: a request is answered, an answer is not believed, and
+both are told in the log (`PeerFault`). It raises InternalInvariant when this code is broken or
+committed records would have to go, which ends the node. After every input the current role gets
 its turn (`_poll`): who is overdue is asked again, who has waited long enough is answered, whoever
 has lost its leader campaigns. `next_deadline_ms` says when the role wants its next turn.
 
@@ -31,18 +32,19 @@ from kraftpy.raft.effects import Effect, ProposalRefused, Proposed, ShutdownFini
 from kraftpy.raft.elections import Elections
 from kraftpy.raft.log_state import SnapshotId
 from kraftpy.raft.membership import KRAFT_VERSION_FEATURE, Membership, UpgradeRefusal
-from kraftpy.raft.quorum import Quorum, RaftConfig, RecoveredState
+from kraftpy.raft.quorum import InconsistentLeaderError, Quorum, RaftConfig, RecoveredState
 from kraftpy.raft.replication import Replication
 from kraftpy.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
-from kraftpy.raft.snapshots import SnapshotRefusal, Snapshots
-from kraftpy.world import InternalInvariant
+from kraftpy.raft.snapshots import SNAPSHOT_GONE, SnapshotRefusal, Snapshots
 
 if TYPE_CHECKING:
     from kraftpy.world.ports import Random
 
 __all__ = ["RaftCore"]
 
-_FATAL_ERRORS = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+# What a sound peer never answers, or only to a node that is set up wrongly.
+_REFUSALS = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+_FETCHED = (fetch.FetchResponse, fetch_snapshot.FetchSnapshotResponse)
 _ADOPTING_ERRORS = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
 
@@ -192,7 +194,14 @@ class RaftCore:
             self._membership.on_api_versions(node_id, response)
             return
         outcome = rpc.outcome_of(response, quorum.epoch)
-        if outcome is None or self._on_outcome(node_id, outcome, response):
+        if outcome is None:
+            return
+        try:
+            if self._on_outcome(node_id, outcome, response):
+                return
+        except InconsistentLeaderError as error:
+            quorum.blame(node_id, str(error))
+            quorum.connections.back_off(node_id, quorum.now_ms)
             return
         role = quorum.role
         if isinstance(response, vote.VoteResponse):
@@ -226,14 +235,15 @@ class RaftCore:
                 # Who could not tell more is not asked again at once.
                 quorum.connections.back_off(node_id, quorum.now_ms)
             return True
-        if not quorum.election.has_leader:
+        if not quorum.election.has_leader or isinstance(response, _FETCHED):
+            # Nothing is taken from who follows another leader of this epoch; its vote counts.
             quorum.adopt(outcome.epoch, outcome.leader_id, endpoints)
         if error in (ErrorCode.NONE, ErrorCode.INVALID_VOTER_KEY):
             # A replica with another directory than the voter's has said all that it ever will.
             return False
-        if error in _FATAL_ERRORS:
-            raise InternalInvariant(f"raft-refused: {error.name} from {node_id}")
-        if isinstance(response, fetch_snapshot.FetchSnapshotResponse):
+        if error in _REFUSALS:
+            quorum.blame(node_id, f"raft-refused: {error.name} to a request of this node")
+        if error in SNAPSHOT_GONE:
             return False
         if error is ErrorCode.UNSUPPORTED_VERSION and isinstance(response, vote.VoteResponse):
             self._elections.on_vote_unsupported()

@@ -23,6 +23,7 @@ cancelled ends like a process that is killed: what was promised is on the disk.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -51,6 +52,8 @@ from kraftpy.records.batch import RecordBatch
 from kraftpy.world import Address, Buffer, World, assert_always
 
 __all__ = ["RaftDriver", "RaftListener", "open_driver"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +351,8 @@ class RaftDriver:
             case fx.Proposed() | fx.ProposalRefused():
                 # `propose` has taken it out of the step's effects.
                 pass
+            case fx.PeerFault():
+                _log.error("node %d: %s", effect.node_id, effect.reason)
             case fx.ShutdownFinished():
                 self._is_down.set()
                 self._work.set()

@@ -28,6 +28,7 @@ __all__ = [
     "InstallSnapshot",
     "LeaderChanged",
     "LeadershipLost",
+    "PeerFault",
     "PersistElection",
     "ProposalRefused",
     "Proposed",
@@ -171,6 +172,14 @@ class ProposalRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerFault:
+    """A peer said what no sound one says; for the log. It was not believed, and all goes on."""
+
+    node_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShutdownFinished:
     """Nobody needs this node any longer."""
 
@@ -191,5 +200,6 @@ Effect: TypeAlias = (
     | LeadershipLost
     | Proposed
     | ProposalRefused
+    | PeerFault
     | ShutdownFinished
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema import k52_vote as vote
 from kraftpy.protocol.schema import k53_begin_quorum_epoch as begin
 from kraftpy.protocol.schema import k54_end_quorum_epoch as end
 from kraftpy.raft import rpc
-from kraftpy.raft.quorum import Quorum
+from kraftpy.raft.quorum import InconsistentLeaderError, Quorum
 from kraftpy.raft.roles import (
     Candidate,
     Election,
@@ -170,6 +172,21 @@ class Elections:
             )
             quorum.send(node_id, address, request, is_fetch=False)
 
+    def _believe(
+        self,
+        asked: begin.RequestPartitionData | end.RequestPartitionData,
+        leader_endpoints: Sequence[begin.LeaderEndpoint] | Sequence[end.LeaderEndpoint],
+    ) -> ErrorCode:
+        """The sender says that it leads; why that can't be, or NONE."""
+        quorum = self._quorum
+        endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in leader_endpoints)
+        try:
+            quorum.adopt(asked.leader_epoch, asked.leader_id, endpoints)
+        except InconsistentLeaderError as error:
+            quorum.blame(asked.leader_id, str(error))
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE
+
     # BeginQuorumEpoch.
 
     def on_begin_request(
@@ -185,10 +202,8 @@ class Elections:
             quorum, epoch=asked.leader_epoch, sender_id=asked.leader_id
         )
         if error is ErrorCode.NONE:
-            endpoints = tuple(
-                Endpoint(each.name, each.host, each.port) for each in request.leader_endpoints
-            )
-            quorum.adopt(asked.leader_epoch, asked.leader_id, endpoints)
+            error = self._believe(asked, request.leader_endpoints)
+        if error is ErrorCode.NONE:
             addressed = ReplicaKey(request.voter_id, asked.voter_directory_id)
             if request.voter_id >= 0 and not addressed.stands_for(quorum.local):
                 error = ErrorCode.INVALID_VOTER_KEY
@@ -271,10 +286,8 @@ class Elections:
             quorum, epoch=asked.leader_epoch, sender_id=asked.leader_id
         )
         if error is ErrorCode.NONE:
-            endpoints = tuple(
-                Endpoint(each.name, each.host, each.port) for each in request.leader_endpoints
-            )
-            quorum.adopt(asked.leader_epoch, asked.leader_id, endpoints)
+            error = self._believe(asked, request.leader_endpoints)
+        if error is ErrorCode.NONE:
             role = quorum.role
             if isinstance(role, Follower) and quorum.election.leader_id == asked.leader_id:
                 role.fetch_deadline_ms = quorum.now_ms + self._succession_backoff(asked)

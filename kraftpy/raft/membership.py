@@ -11,6 +11,7 @@ become 1: one control batch says so and names the same voters, now with their di
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -31,6 +32,10 @@ __all__ = ["KRAFT_VERSION_FEATURE", "KRAFT_VERSION_MAX", "Membership", "UpgradeR
 
 KRAFT_VERSION_FEATURE = "kraft.version"
 KRAFT_VERSION_MAX = 1
+# No node has more listeners, and no name in the DNS is longer. What a request may put into the log
+# has to have an end.
+_MAX_LISTENERS = 64
+_MAX_NAME_LENGTH = 255
 # An observer that has not fetched for this long is not taken for one that keeps up.
 _OBSERVER_FRESH_MS = 3_600_000
 
@@ -104,7 +109,7 @@ class Membership:
     def on_add(self, request_id: int, request: add_voter.AddRaftVoterRequest) -> None:
         quorum = self._quorum
         response = add_voter.AddRaftVoterResponse
-        endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in request.listeners)
+        endpoints = _endpoints(request.listeners)
         key = ReplicaKey(request.voter_id, request.voter_directory_id)
         address = quorum.address(endpoints)
         if rpc.has_wrong_cluster(quorum, request.cluster_id):
@@ -234,7 +239,7 @@ class Membership:
         key = ReplicaKey(request.voter_id, request.voter_directory_id)
         versions = request.kraft_version_feature
         finalized = quorum.kraft_versions.latest
-        endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in request.listeners)
+        endpoints = _endpoints(request.listeners)
         if (
             key.directory_id == ZERO_UUID
             or not versions.min_supported_version <= finalized <= versions.max_supported_version
@@ -406,3 +411,14 @@ class Membership:
             )
         quorum.send(node_id, address, request, is_fetch=False)
         return True
+
+
+def _endpoints(
+    listeners: Sequence[add_voter.Listener] | Sequence[update_voter.Listener],
+) -> tuple[Endpoint, ...]:
+    """What a voter says of its listeners; nothing if that is more than any voter has to say."""
+    if len(listeners) > _MAX_LISTENERS or any(
+        max(len(each.name), len(each.host)) > _MAX_NAME_LENGTH for each in listeners
+    ):
+        return ()
+    return tuple(Endpoint(each.name, each.host, each.port) for each in listeners)

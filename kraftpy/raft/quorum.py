@@ -25,6 +25,7 @@ from kraftpy.raft.effects import (
     HighWatermarkAdvanced,
     LeaderChanged,
     LeadershipLost,
+    PeerFault,
     PersistElection,
     Reply,
     Send,
@@ -55,12 +56,22 @@ if TYPE_CHECKING:
     from kraftpy.world import Buffer
     from kraftpy.world.ports import Random
 
-__all__ = ["Quorum", "RaftConfig", "RecoveredState", "learn_control_records"]
+__all__ = [
+    "InconsistentLeaderError",
+    "Quorum",
+    "RaftConfig",
+    "RecoveredState",
+    "learn_control_records",
+]
 
 T = TypeVar("T")
 
 _LEGAL = frozenset((each.origin, each.target, each.epoch) for each in TRANSITIONS)
 MAX_BATCH_BYTES = 8 * 1024 * 1024
+
+
+class InconsistentLeaderError(Exception):
+    """A message names a second leader of an epoch, or this node as one that it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +118,7 @@ class RecoveredState:
 class Quorum:
     __slots__ = (
         "_announced",
+        "_last_fault",
         "_leadership_watchers",
         "config",
         "connections",
@@ -150,6 +162,7 @@ class Quorum:
         self.has_campaigned = False
         self.shutdown_deadline_ms: int | None = None
         self._announced = ElectionState()
+        self._last_fault: PeerFault | None = None
         self._leadership_watchers: list[Callable[[], None]] = []
 
     # What everybody asks.
@@ -215,6 +228,13 @@ class Quorum:
 
     def reply(self, request_id: int, response: RaftResponse) -> None:
         self.effects.append(Reply(request_id, response, self.promise_token))
+
+    def blame(self, node_id: int, reason: str) -> None:
+        """Tell of a peer's fault, but not again and again of the same."""
+        fault = PeerFault(node_id, reason)
+        if fault != self._last_fault:
+            self._last_fault = fault
+            self.effects.append(fault)
 
     def announce(self) -> None:
         """Tell the state machine who leads, if that is news that it may know."""
@@ -365,7 +385,10 @@ class Quorum:
         self._change(Resigned(deadline_ms, tuple(others)), self.election)
 
     def adopt(self, epoch: int, leader_id: int, endpoints: tuple[Endpoint, ...]) -> None:
-        """A message shows this epoch, and perhaps who leads it."""
+        """A message shows this epoch, and perhaps who leads it.
+
+        Raises InconsistentLeaderError, with nothing changed.
+        """
         if epoch < self.epoch:
             return
         if leader_id == NO_LEADER:
@@ -384,14 +407,19 @@ class Quorum:
         if isinstance(role, Follower):
             follows = len(endpoints) > len(role.leader_endpoints)
         elif isinstance(role, Prospective):
-            follows = not self.election.has_leader
+            knows_place = self.election.has_leader and bool(role.leader_endpoints)
+            follows = not knows_place
         else:
             follows = isinstance(role, Unattached | Candidate)
         if follows or epoch > self.epoch:
             self.become_follower(epoch, leader_id, endpoints)
 
     def _check_consistent_leader(self, epoch: int, leader_id: int) -> None:
-        """Two leaders in one epoch, or one that does not know it, mean a broken protocol."""
+        """Two leaders in one epoch, or one that does not know it: whoever says so is wrong.
+
+        Kafka's node ends here. That would help nobody: started again, it would follow the leader
+        that it has promised to follow, and one request, forged or not, could stop any node.
+        """
         mine = self.election.leader_id
         if epoch > self.epoch:
             consistent = leader_id != self.local.node_id
@@ -400,7 +428,7 @@ class Quorum:
                 mine == NO_LEADER and leader_id != self.local.node_id
             )
         if not consistent:
-            raise InternalInvariant(
+            raise InconsistentLeaderError(
                 f"raft-two-leaders: epoch {epoch} has leader {leader_id}, known {self.election}"
             )
 

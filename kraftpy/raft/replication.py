@@ -29,9 +29,11 @@ from kraftpy.records.errors import CorruptRecord
 from kraftpy.records.walker import walk_batches
 from kraftpy.world import FileSlice, InternalInvariant
 
-__all__ = ["MAX_PARKED_FETCHES", "Replication"]
+__all__ = ["MAX_OBSERVERS", "MAX_PARKED_FETCHES", "Replication"]
 
 MAX_PARKED_FETCHES = 1_000
+# Anybody can fetch under any name. Of so many observers the leader knows the progress.
+MAX_OBSERVERS = 10_000
 
 
 @dataclass(slots=True)
@@ -192,7 +194,7 @@ class Replication:
                 request_id,
                 asked,
                 replica,
-                request.max_bytes,
+                max(1, min(request.max_bytes, quorum.config.fetch_max_bytes)),
                 quorum.now_ms + request.max_wait_ms,
             )
         )
@@ -247,9 +249,12 @@ class Replication:
         quorum = self._quorum
         voter = quorum.voters.latest.find(replica.node_id)
         key = voter.key if voter is not None and voter.key.stands_for(replica) else replica
-        progress = role.progress.get(key)
-        if progress is None:
-            progress = role.progress[key] = Progress(key)
+        # Kept in the order of the last fetches.
+        progress = role.progress.pop(key, None) or Progress(key)
+        role.progress[key] = progress
+        if len(role.progress) > MAX_OBSERVERS + len(quorum.voters.latest):
+            silent = next(each for each in role.progress if not quorum.voters.latest.contains(each))
+            del role.progress[silent]
         now_ms = quorum.now_ms
         end_offset = quorum.log.end_offset
         if offset >= end_offset:

@@ -109,6 +109,14 @@ class _Node(Protocol):
     port: int
 
 
+def _error(code: int) -> ErrorCode:
+    """What the code means; one of a later release is as good as none at all."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 def _with_endpoint(
     error: int, epoch: int, leader_id: int, nodes: Sequence[_Node], own_epoch: int
 ) -> Outcome:
@@ -116,15 +124,15 @@ def _with_endpoint(
     epoch = own_epoch if epoch < 0 else epoch
     for node in nodes:
         if node.node_id == leader_id:
-            return Outcome(ErrorCode(error), epoch, leader_id, node.host, node.port)
-    return Outcome(ErrorCode(error), epoch, leader_id)
+            return Outcome(_error(error), epoch, leader_id, node.host, node.port)
+    return Outcome(_error(error), epoch, leader_id)
 
 
 def outcome_of(response: RaftResponse, own_epoch: int) -> Outcome | None:
     """What the answer says about the quorum; None if it is no Raft answer or has no partition."""
     if isinstance(response, fetch.FetchResponse):
         if response.error_code:
-            return Outcome(ErrorCode(response.error_code), own_epoch, NO_LEADER)
+            return Outcome(_error(response.error_code), own_epoch, NO_LEADER)
         data = single_partition(
             (each.topic or each.topic_id, each.partitions) for each in response.responses
         )
@@ -137,7 +145,7 @@ def outcome_of(response: RaftResponse, own_epoch: int) -> Outcome | None:
         )
     if isinstance(response, fetch_snapshot.FetchSnapshotResponse):
         if response.error_code:
-            return Outcome(ErrorCode(response.error_code), own_epoch, NO_LEADER)
+            return Outcome(_error(response.error_code), own_epoch, NO_LEADER)
         snapshot = single_partition((each.name, each.partitions) for each in response.topics)
         if snapshot is None:
             return None
@@ -151,7 +159,7 @@ def outcome_of(response: RaftResponse, own_epoch: int) -> Outcome | None:
         )
     if isinstance(response, update_voter.UpdateRaftVoterResponse):
         known = response.current_leader
-        outcome = Outcome(ErrorCode(response.error_code), known.leader_epoch, known.leader_id)
+        outcome = Outcome(_error(response.error_code), known.leader_epoch, known.leader_id)
         if known.leader_epoch < 0:
             return outcome._replace(epoch=own_epoch, leader_id=NO_LEADER)
         return outcome._replace(leader_host=known.host, leader_port=known.port)
@@ -167,7 +175,7 @@ def _election_outcome(
     own_epoch: int,
 ) -> Outcome | None:
     if response.error_code:
-        return Outcome(ErrorCode(response.error_code), own_epoch, NO_LEADER)
+        return Outcome(_error(response.error_code), own_epoch, NO_LEADER)
     topics: Sequence[vote.ResponseTopicData | begin.ResponseTopicData | end.ResponseTopicData] = (
         response.topics
     )

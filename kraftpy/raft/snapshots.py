@@ -29,7 +29,10 @@ from kraftpy.raft.voters import Endpoint, History, ReplicaKey
 from kraftpy.records.walker import batch_at
 from kraftpy.world import Buffer, FileSlice, InternalInvariant
 
-__all__ = ["SnapshotRefusal", "Snapshots"]
+__all__ = ["SNAPSHOT_GONE", "SnapshotRefusal", "Snapshots"]
+
+# Answers to FetchSnapshot that end a download.
+SNAPSHOT_GONE = frozenset({ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE})
 
 
 class SnapshotRefusal(Enum):
@@ -181,14 +184,13 @@ class Snapshots:
         download = role.download
         if download is None:
             return
-        if answer.error_code in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
+        if answer.error_code in SNAPSHOT_GONE:
             self.drop(role)
             return
         received = SnapshotId(answer.snapshot_id.end_offset, answer.snapshot_id.epoch)
         data = answer.unaligned_records
         if (
-            answer.error_code
-            or received != download.snapshot_id
+            received != download.snapshot_id
             or answer.position != download.position
             or isinstance(data, FileSlice)
             or len(data) == 0

@@ -25,6 +25,7 @@ from kraftpy.raft.voters import ReplicaKey
 from kraftpy.sim.digest import EventDigest
 from kraftpy.sim.kernel import EventHeap
 from kraftpy.sim.quorum_invariants import QuorumInvariants
+from kraftpy.world import InternalInvariant
 from kraftpy.world.memory_rng import MemoryRng
 
 __all__ = ["Asker", "QuorumNode", "StateMachine", "Wire"]
@@ -228,6 +229,9 @@ class QuorumNode:
                     self._say(effect, said)
             elif isinstance(effect, fx.HighWatermarkAdvanced):
                 self._advance(core, effect.offset)
+            elif isinstance(effect, fx.PeerFault):
+                # All peers are this code: whoever is to blame, it is wrong.
+                raise InternalInvariant(effect.reason)
             elif isinstance(effect, fx.ShutdownFinished):
                 self._heap.plan(1, partial(self._stop, self.incarnation))
             elif not isinstance(

@@ -11,7 +11,7 @@ from raft_cluster import config_of, endpoint_of, key_of, voter_of
 from kraftpy.raft.effects import LeadershipLost, PersistElection
 from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.memory_storage import MemoryStorage
-from kraftpy.raft.quorum import Quorum, RaftConfig
+from kraftpy.raft.quorum import InconsistentLeaderError, Quorum, RaftConfig
 from kraftpy.raft.roles import (
     TRANSITIONS,
     Candidate,
@@ -125,14 +125,14 @@ def test_nobody_follows_itself() -> None:
 def test_a_second_leader_of_an_epoch_is_a_broken_protocol() -> None:
     """KRF-35"""
     quorum = quorum_in(RoleName.FOLLOWER)
-    with pytest.raises(InternalInvariant, match="raft-two-leaders"):
+    with pytest.raises(InconsistentLeaderError, match="raft-two-leaders"):
         quorum.adopt(EPOCH, 3, (endpoint_of(3),))
 
 
 def test_a_node_that_does_not_lead_is_not_told_that_it_does() -> None:
     """KRF-35"""
     quorum = quorum_in(RoleName.UNATTACHED)
-    with pytest.raises(InternalInvariant, match="raft-two-leaders"):
+    with pytest.raises(InconsistentLeaderError, match="raft-two-leaders"):
         quorum.adopt(EPOCH, 1, (endpoint_of(1),))
 
 
