@@ -286,7 +286,11 @@ async def _resolve(host: str, port: int) -> list[tuple[int, tuple[object, ...]]]
     """Addresses of `host`, IPv4 first as in Java, so that `localhost` means the same to a node
     that listens and to one that connects.
     """
-    found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        # A peer may have named it: no host can have such a name.
+        raise OSError(socket.EAI_NONAME, f"{host!r} is no name: {error}") from error
     addresses = [(int(family), tuple(name)) for family, _, _, _, name in found]
     return sorted(addresses, key=lambda address: address[0] != socket.AF_INET)
 

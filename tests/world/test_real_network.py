@@ -188,3 +188,11 @@ async def test_no_way_to_a_host_is_no_evidence(monkeypatch: pytest.MonkeyPatch) 
     outcomes["127.0.0.2"] = outcomes["127.0.0.1"]
     with pytest.raises(ConnectionRefusedError):
         await RealNetwork().connect("two-faced", 9092)
+
+
+@pytest.mark.parametrize("host", ["x" * 64, "a..b", ".", "\u00fc" * 80])
+async def test_what_can_be_no_name_is_not_found(host: str) -> None:
+    """Peers tell where others are to be found; a name that can't be one is not our failure."""
+    with pytest.raises(OSError, match="no name") as raised:
+        await RealNetwork().connect(host, 9)
+    assert raised.value.errno == socket.EAI_NONAME
