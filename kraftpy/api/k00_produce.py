@@ -2,9 +2,8 @@
 
 All of it happens while the frame is there: batches are stamped and written where they lie, and
 nothing refers to them afterwards. What remains is to wait, if the producer wants that: until
-everybody in sync has the records (acks=all, delayed_produce.py), or until they are flushed, where
-`flush.messages` demands it. A flushed leader is a part of acks=all, as Partition counts it, so that
-only acks=1 has to wait for a flush itself.
+everybody in sync has the records (acks=all), or until they are flushed, where `flush.messages`
+demands it (delayed_produce.py).
 
 A partition's failure is its own: the others are appended and answered (NET-91). With acks=0 there
 is nobody to tell, but for the connection, which is closed (NET-92).
@@ -16,18 +15,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Final
 
 from kraftpy.api.handler import ApiError, Handler, RequestContext
 from kraftpy.api.leader_hints import LeaderHints, is_misdirected
 from kraftpy.api.partition_view import INTERNAL_TOPICS
 from kraftpy.broker.delayed_produce import DelayedProduce, PendingAppend
-from kraftpy.broker.hosted_replicas import HostedReplicas, log_of
+from kraftpy.broker.hosted_replicas import HostedReplicas
 from kraftpy.broker.partition import ALL_IN_SYNC, Partition, ReplicaError
 from kraftpy.log.errors import LogError
 from kraftpy.log.offsets import AppendInfo
-from kraftpy.net.line import Spawn
 from kraftpy.observe.metrics import MetricName, MetricRegistry
 from kraftpy.observe.topic_metrics import (
     BYTES_IN,
@@ -96,14 +93,12 @@ class ProduceHandler(Handler):
         hints: LeaderHints,
         *,
         clock: Clock,
-        spawn: Spawn,
         metrics: TopicMetrics,
         registry: MetricRegistry,
     ) -> None:
         self._replicas = replicas
         self._hints = hints
         self._clock = clock
-        self._spawn = spawn
         self._metrics = metrics
         self._registry = registry
 
@@ -117,30 +112,21 @@ class ProduceHandler(Handler):
             return self._finished(answer, context)
         now_ms = self._clock.monotonic_ms()
         pending: list[PendingAppend] = []
-        unflushed: list[PendingAppend] = []
         for each in appends:
             info = self._append(each, acks, now_ms)
-            if info is None:
-                continue
-            append = PendingAppend(each.partition, info.last_offset + 1, each.result)
-            if info.must_flush:
-                unflushed.append(append)
-            if acks == ALL_IN_SYNC:
-                code = append.committed(each.partition)
+            if info is not None and (acks == ALL_IN_SYNC or info.must_flush):
+                required_offset = info.last_offset + 1
+                append = PendingAppend(each.partition, required_offset, each.result, acks=acks)
+                code = append.verdict_of(each.partition)
                 if code is None:
                     pending.append(append)
                 else:
                     each.result.error_code = code
-        if unflushed:
-            self._spawn(partial(self._flush, unflushed, answer, context, acks))
         if acks == _NO_ACKS:
             _end_without_answer(answer, context)
             return None
         if pending:
             self._wait(pending, request.timeout_ms, answer, context)
-            return None
-        # Those of acks=all that are here were flushed before, or their answer is an error.
-        if unflushed and acks == _LEADER_ONLY:
             return None
         return self._finished(answer, context)
 
@@ -177,7 +163,10 @@ class ProduceHandler(Handler):
                     self._count_failure(error.error_code, found)
                     continue
                 is_transactional = is_transactional or batch.is_transactional
-                if found.topic_partition[0] in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
+                if (
+                    found.topic_partition[0] in INTERNAL_TOPICS
+                    and context.client_id != _ADMIN_CLIENT
+                ):
                     _fail(result, ErrorCode.INVALID_TOPIC_EXCEPTION, "an internal topic")
                     continue
                 appends.append(_Append(found, batch.data, result))
@@ -221,34 +210,6 @@ class ProduceHandler(Handler):
         )
         keys = [each.partition.topic_partition for each in pending]
         self._replicas.produce_purgatory.try_complete_else_watch(operation, keys)
-
-    async def _flush(
-        self,
-        unflushed: list[PendingAppend],
-        answer: ProduceResponse,
-        context: RequestContext,
-        acks: int,
-    ) -> None:
-        """Make them durable, let that count, and answer if nothing else does."""
-        for each in unflushed:
-            try:
-                await self._flush_one(each)
-            except LogError as error:
-                log.warning("a flush for a producer failed: %s", error)
-                if acks == _LEADER_ONLY:
-                    _fail_by(each.answer, error)
-        if acks == _LEADER_ONLY:
-            context.respond(self._finished(answer, context))
-
-    async def _flush_one(self, append: PendingAppend) -> None:
-        partition = append.partition
-        while True:
-            partition_log = log_of(partition)
-            await partition_log.flush(append.required_offset)
-            # It may have been moved to another directory meanwhile.
-            if partition.log is partition_log:
-                break
-        partition.flushed(partition_log.recovery_point, self._clock.monotonic_ms())
 
     def _finished(self, answer: ProduceResponse, context: RequestContext) -> ProduceResponse:
         """The answer, with the way to the right leader for whoever came to the wrong one."""

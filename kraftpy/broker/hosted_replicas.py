@@ -1,0 +1,43 @@
+"""What those who answer clients ask of the replicas on this broker. ReplicaManager is one."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from kraftpy.broker.fetch_purgatory import FetchPurgatory
+from kraftpy.broker.partition import Partition
+from kraftpy.log.checkpoints import TopicPartition
+from kraftpy.log.partition_log import PartitionLog
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.ids import Uuid
+from kraftpy.purgatory.purgatory import Purgatory
+
+__all__ = ["HostedReplicas", "log_of"]
+
+
+class HostedReplicas(Protocol):
+    """The partitions that this broker has a replica of, and those who wait for them.
+
+    In each purgatory a partition's name is the key under which its events are looked for.
+    """
+
+    produce_purgatory: Purgatory[Any]
+    fetch_purgatory: FetchPurgatory
+    delete_records_purgatory: Purgatory[Any]
+
+    def lookup(self, topic_partition: TopicPartition) -> Partition | ErrorCode:
+        """The replica; NOT_LEADER_OR_FOLLOWER where others have it, KAFKA_STORAGE_ERROR while its
+        directory is offline, UNKNOWN_TOPIC_OR_PARTITION if there is no such partition.
+        """
+        ...
+
+    def lookup_by_id(self, topic_id: Uuid, partition_id: int) -> Partition | ErrorCode:
+        """Likewise; UNKNOWN_TOPIC_ID if there is no such topic."""
+        ...
+
+
+def log_of(partition: Partition) -> PartitionLog:
+    """The log of a hosted partition, with all that a core does not need of it."""
+    log = partition.log
+    assert isinstance(log, PartitionLog)
+    return log
