@@ -91,6 +91,10 @@ class Peers:
             remote = self._remotes[node_id] = _Remote(node_id, peer)
         return remote
 
+    def _is_current(self, remote: _Remote) -> bool:
+        """Whether the node is still to be found there; otherwise its old place says nothing."""
+        return self._remotes.get(remote.node_id) is remote
+
     async def _ask(self, remote: _Remote, send: Send) -> None:
         before = remote.peer.last_failure
         if isinstance(before, ConnectionLost) and before.evidence is Evidence.BROKEN:
@@ -110,7 +114,7 @@ class Peers:
 
     async def _probe(self, remote: _Remote) -> None:
         """See at once whether the node that ended a connection takes a new one."""
-        if remote.is_probed:
+        if remote.is_probed or not self._is_current(remote):
             return
         remote.is_probed = True
         question = ApiVersionsRequest(
@@ -119,6 +123,9 @@ class Peers:
         try:
             await remote.peer.request(question)
             remote.has_broken = False
+        except UnsupportedVersion:
+            # It talks, whatever it knows.
+            remote.has_broken = False
         except (ConnectionLost, NegotiationFailed) as failure:
             self._note(remote, failure)
         finally:
@@ -126,7 +133,7 @@ class Peers:
 
     def _note(self, remote: _Remote, failure: Exception) -> None:
         """Draw the conclusion from how a request failed."""
-        if not isinstance(failure, ConnectionLost):
+        if not isinstance(failure, ConnectionLost) or not self._is_current(remote):
             return
         if failure.evidence is Evidence.BROKEN:
             remote.has_broken = True

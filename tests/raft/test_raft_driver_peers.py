@@ -31,6 +31,7 @@ from kraftpy.raft.peers import Peers, peer_settings
 from kraftpy.raft.voters import Endpoint
 from kraftpy.sim.runner import run_simulation
 from kraftpy.sim.simulation import Simulation
+from kraftpy.world import Stream
 
 SEED = 5
 PORT = 9093
@@ -280,5 +281,54 @@ def test_a_node_that_moved_is_asked_where_it_is_now() -> None:
         rig.simulation.world("nowhere")
         rig.ask("nowhere")
         assert await rig.reports(1) == [lost(3)]
+
+    simulate(scenario)
+
+
+async def tell_versions(stream: Stream, *api_keys: int) -> None:
+    """Let the other side know that these APIs are served, whatever it asks."""
+    await stream.wait_readable()
+    known = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in api_keys]
+    parts = encode_response(ApiVersionsResponse(api_keys=known), 4, 0)
+    stream.send([bytes(part) for part in parts])  # type: ignore[arg-type]
+
+
+def test_who_breaks_a_connection_and_forgets_its_versions_ends_nothing() -> None:
+    """The question that looks for evidence has to be one that the node knows, too."""
+
+    async def scenario(rig: Rig) -> None:
+        listener = await rig.simulation.world("there").network.listen("there", PORT)
+        rig.ask("there")
+        stream = await listener.accept()
+        await tell_versions(stream, 52)
+        await trio.sleep(0.1)
+        stream.close()
+        assert await rig.reports(1) == [lost(1)]
+        await tell_versions(await listener.accept(), 52)
+        await trio.sleep(1)
+        rig.ask("there")
+        assert not rig.reported
+
+    simulate(scenario)
+
+
+def test_the_end_of_the_old_place_proves_nothing_of_the_new_one() -> None:
+    """Decision 14, KRF-80: the node moved while the old place was being looked at."""
+
+    async def scenario(rig: Rig) -> None:
+        listener = await rig.simulation.world("there").network.listen("there", PORT)
+        await rig.serve("elsewhere", raft_handlers(Responder()))
+        rig.ask("there")
+        stream = await listener.accept()
+        await tell_versions(stream, 18, 52)
+        await trio.sleep(0.1)
+        listener.close()
+        stream.close()
+        assert await rig.reports(1) == [lost(1)]
+        rig.ask("elsewhere")
+        (answer,) = await rig.reports(1)
+        assert isinstance(answer, ResponseReceived)
+        await trio.sleep(1)
+        assert not rig.reported
 
     simulate(scenario)
