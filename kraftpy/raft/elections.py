@@ -80,7 +80,8 @@ class Elections:
             return False
         voted = quorum.election.voted
         if voted is not None:
-            return voted == candidate
+            # At kraft.version 0 the file that a restart read has no directory.
+            return voted.stands_for(candidate)
         return not quorum.election.has_leader and up_to_date
 
     def _vote_response(self, error: ErrorCode, *, granted: bool) -> vote.VoteResponse:

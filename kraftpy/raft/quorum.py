@@ -307,7 +307,8 @@ class Quorum:
         election = self.election
         if not isinstance(role, Unattached | Prospective) or key.node_id == self.local.node_id:
             raise InternalInvariant(f"raft-vote-illegal: {role.name} for {key}")
-        assert_always(election.voted in (None, key), "raft-second-vote", new=key)
+        first = election.voted is None or election.voted.stands_for(key)
+        assert_always(first, "raft-second-vote", new=key)
         self._promise(ElectionState(election.epoch, election.leader_id, key))
         role.election_deadline_ms = self.now_ms + self.election_timeout()
 

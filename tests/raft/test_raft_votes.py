@@ -15,6 +15,7 @@ from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.elections import Elections
 from kraftpy.raft.quorum import Quorum
 from kraftpy.raft.roles import Follower, RoleName, Unattached
+from kraftpy.raft.voters import ReplicaKey
 
 
 def request(
@@ -268,3 +269,13 @@ def test_a_voter_that_knows_no_pre_votes_gets_a_real_one() -> None:
     cluster.step(1, failed)
     assert cluster[1].quorum.role.name is C
     assert cluster[1].quorum.epoch == 1
+
+
+def test_a_vote_kept_without_a_directory_is_still_that_node_s() -> None:
+    """KRF-17: at kraft.version 0 the file that a restart reads has no directory of the vote."""
+    quorum = quorum_in(RoleName.UNATTACHED)
+    quorum.election = ElectionState(EPOCH, -1, ReplicaKey(3))
+    assert not answer(quorum, request(candidate=2)).vote_granted
+    assert answer(quorum, request(candidate=3)).vote_granted
+    assert not answer(quorum, request(candidate=3, generation=1)).vote_granted
+    assert quorum.election.voted == key_of(3)
