@@ -147,6 +147,10 @@ class Partitions:
             "open_files": self._pool.open_count,
         }
 
+    def listen(self, events: DirectoryEvents) -> None:
+        """Tell these from now on, who could not be there before the manager."""
+        self._events = events
+
     # DirectoryEvents, from the directories to whoever runs the logs.
 
     def directory_failed(self, path: str, lost: Sequence[TopicPartition]) -> None:

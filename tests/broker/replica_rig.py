@@ -60,10 +60,10 @@ def topic_id(name: str, generation: int = 0) -> Uuid:
     return Uuid(f"{generation}{name}".encode().rjust(16, b".")[-16:])
 
 
-def batch(*values: bytes) -> bytes:
-    builder = BatchBuilder(timestamp_ms=1_000)
+def batch(*values: bytes) -> bytearray:
+    builder = BatchBuilder()
     for value in values:
-        builder.append(value=value)
+        builder.append(None, value, timestamp_ms=1_000)
     return builder.build()
 
 
@@ -199,19 +199,17 @@ class Rig:
         self.settings = ReplicaSettings(broker_id=broker_id)
         self.config = CONFIG
         self.min_isr = 1
-        self.answer: Callable[[Any], Awaitable[Any]] = silence
+        self.alteration_answer: Callable[[Any], Awaitable[Any]] = silence
+        self.assignment_answer: Callable[[Any], Awaitable[Any]] = silence
         self.is_stopping = False
         self.lost_directories: list[Uuid] = []
         self.registry = MetricRegistry()
         self._lives = 0
 
-    async def _ask(self, message: Any) -> Any:
-        return await self.answer(message)
-
     @asynccontextmanager
-    async def running(self, *, make_fetchers: Callable[[Rig], Any] | None = None) -> AsyncIterator[
-        ReplicaManager
-    ]:
+    async def running(
+        self, *, make_fetchers: Callable[[Rig], Any] | None = None
+    ) -> AsyncIterator[ReplicaManager]:
         self._lives += 1
         self.world = World(
             clock=MemoryClock(),
@@ -236,8 +234,8 @@ class Rig:
         clock = self.world.clock
         hosted = HostedPartitions()
         metrics = ReplicaMetrics(self.registry, hosted, clock)
-        self.alterations = Channel(self._ask)
-        self.assigning = Channel(self._ask)
+        self.alterations = Channel(self.alteration_answer)
+        self.assigning = Channel(self.assignment_answer)
         channels: Any = self.alterations, self.assigning
         return ReplicaManager(
             self.settings,

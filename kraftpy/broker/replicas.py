@@ -1,0 +1,324 @@
+"""The replicas of a broker: which there are, what they do, and who is told of it.
+
+A Publisher: each new image is noted at once, and acted upon by one task, in order. That task looks
+at the difference between the image it has carried out and the newest one, so that it never falls
+behind by more than one, however long the disk takes. `applied` is the image that holds for the
+replicas; heartbeats report its offset, since the controller lets a broker go when all others have
+stopped to think that it leads something.
+
+The manager hears of everything that happens to its replicas (PartitionEvents) and to their
+directories (DirectoryEvents), and has those who wait looked at again (purgatories.py). It runs what
+belongs to replicas: the task that carries images out, the check of the ISRs, the sender of their
+proposals, directory assignments, fetchers, reapers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from kraftpy.broker.deleted_topics import DeletedTopics
+from kraftpy.broker.directory_assignments import DirectoryAssignments
+from kraftpy.broker.hosted import HostedPartitions
+from kraftpy.broker.hosted_replicas import log_of
+from kraftpy.broker.isr_sender import IsrSender
+from kraftpy.broker.partition import Partition
+from kraftpy.broker.purgatories import PurgatorySettings, ReplicaPurgatories
+from kraftpy.broker.replica_metrics import ReplicaMetrics
+from kraftpy.broker.role_changes import Fetchers, RoleChanges
+from kraftpy.log.checkpoints import TopicPartition
+from kraftpy.log.errors import StorageError
+from kraftpy.log.manager import LogManager
+from kraftpy.log.partition_log import PartitionLog
+from kraftpy.metadata.changes import ImageChanges
+from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
+from kraftpy.metadata.publisher import Manifest
+from kraftpy.observe.metrics import MetricRegistry
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.ids import ZERO_UUID, Uuid
+from kraftpy.world import Clock, InternalInvariant
+
+__all__ = ["ReplicaManager", "ReplicaSettings"]
+
+log = logging.getLogger(__name__)
+
+# Partitions whose ISR is looked at before others may run.
+_PARTITIONS_IN_A_PIECE: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings:
+    broker_id: int
+    lag_time_max_ms: int = 30_000
+    """`replica.lag.time.max.ms`"""
+    purgatories: PurgatorySettings = PurgatorySettings()  # noqa: RUF009 (frozen)
+
+
+class ReplicaManager:
+    """`run` it as a task while the log manager runs."""
+
+    def __init__(
+        self,
+        settings: ReplicaSettings,
+        clock: Clock,
+        registry: MetricRegistry,
+        *,
+        hosted: HostedPartitions,
+        logs: LogManager,
+        fetchers: Fetchers,
+        isr_sender: IsrSender,
+        assignments: DirectoryAssignments,
+        metrics: ReplicaMetrics,
+        min_insync_replicas: Callable[[str], int],
+        directory_lost: Callable[[Uuid], None],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        """`min_insync_replicas` of a topic. `directory_lost` is told the id of a directory that has
+        failed, for the heartbeats.
+        """
+        self._settings = settings
+        self._clock = clock
+        self._hosted = hosted
+        self._logs = logs
+        self._fetchers = fetchers
+        self._isr_sender = isr_sender
+        self._assignments = assignments
+        self._metrics = metrics
+        self._min_insync_replicas = min_insync_replicas
+        self._directory_lost = directory_lost
+        self._deleted = DeletedTopics(settings.broker_id, logs)
+        self._changes = RoleChanges(
+            settings.broker_id,
+            clock,
+            hosted=hosted,
+            logs=logs,
+            fetchers=fetchers,
+            assignments=assignments,
+            make=self._make_partition,
+            gone=self._gone,
+            is_stopping=is_stopping,
+        )
+        self._purgatories = ReplicaPurgatories(
+            settings.broker_id, settings.purgatories, clock, registry
+        )
+        self.produce_purgatory = self._purgatories.produce
+        self.fetch_purgatory = self._purgatories.fetch
+        self.delete_records_purgatory = self._purgatories.delete_records
+        self.elect_leader_purgatory = self._purgatories.elect_leader
+        self.applied = EMPTY_IMAGE
+        # Set when the first image is carried out: logs are made, roles are taken.
+        self.first_applied = trio.Event()
+        self._published = trio.Event()
+        self._no_directory_left = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        self._flushing: dict[Partition, None] = {}
+
+    # What there is.
+
+    def lookup(self, topic_partition: TopicPartition) -> Partition | ErrorCode:
+        return self._hosted.lookup(topic_partition)
+
+    def lookup_by_id(self, topic_id: Uuid, partition_id: int) -> Partition | ErrorCode:
+        return self._hosted.lookup_by_id(topic_id, partition_id)
+
+    @property
+    def hosted(self) -> HostedPartitions:
+        return self._hosted
+
+    @property
+    def applied_offset(self) -> int:
+        """Everything up to here holds for the replicas."""
+        return self.applied.provenance.last_offset
+
+    def deleted_topics(self) -> list[Uuid]:
+        """What the heartbeats tell of deletions."""
+        return self._deleted.finished(self.applied)
+
+    # Settings.
+
+    def reconfigure(self, topic: str) -> None:
+        """The settings of a topic have changed."""
+        self._logs.reconfigure(topic)
+        for partition in self._hosted.partitions():
+            if partition.topic_partition[0] == topic:
+                partition.min_insync_replicas = self._min_insync_replicas(topic)
+
+    def change_settings(self, settings: ReplicaSettings) -> None:
+        """For what may change at run time."""
+        self._settings = settings
+        for partition in self._hosted.partitions():
+            partition.lag_time_max_ms = settings.lag_time_max_ms
+
+    # Publisher.
+
+    @property
+    def name(self) -> str:
+        return "ReplicaManager"
+
+    def publish(self, changes: ImageChanges, image: MetadataImage, manifest: Manifest) -> None:
+        self._hosted.image = image
+        self._published.set()
+        if self.elect_leader_purgatory.purgatory_size:
+            for change in changes.partitions():
+                self._purgatories.leader_shown((change.topic.name, change.partition_id))
+
+    # BrokerStates.
+
+    def is_alive(self, broker_id: int) -> bool:
+        broker = self._hosted.image.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
+    def eligible_epoch(self, broker_id: int) -> int | None:
+        broker = self._hosted.image.brokers.get(broker_id)
+        if broker is None or broker.fenced or broker.in_controlled_shutdown:
+            return None
+        return broker.broker_epoch
+
+    # PartitionEvents.
+
+    def appended(self, partition: Partition) -> None:
+        if partition.awaits_flush:
+            self._flush_soon(partition)
+        self._purgatories.appended(partition.topic_partition)
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        self._purgatories.high_watermark_moved(partition.topic_partition)
+
+    def log_start_moved(self, partition: Partition) -> None:
+        self._purgatories.log_start_moved(partition.topic_partition)
+
+    def isr_wanted(self, partition: Partition) -> None:
+        self._isr_sender.submit(partition)
+
+    def role_changed(self, partition: Partition) -> None:
+        if partition.awaits_flush:
+            self._flush_soon(partition)
+        self._purgatories.role_changed(partition.topic_partition)
+
+    def _flush_soon(self, partition: Partition) -> None:
+        """Have a leader's log flushed, so that what was appended counts. One flush at a time."""
+        if partition not in self._flushing and self._nursery is not None:
+            self._flushing[partition] = None
+            self._nursery.start_soon(self._flush, partition, name=f"flush[{partition!r}]")
+
+    async def _flush(self, partition: Partition) -> None:
+        replica_log = log_of(partition)
+        try:
+            while partition.awaits_flush:
+                await replica_log.flush()
+                partition.flushed(replica_log.recovery_point, self._clock.monotonic_ms())
+                self._purgatories.flushed(partition.topic_partition)
+        except StorageError as error:
+            log.warning("%r was not flushed: %s", partition, error)
+        finally:
+            del self._flushing[partition]
+
+    # DirectoryEvents.
+
+    def directory_failed(self, path: str, lost: Sequence[TopicPartition]) -> None:
+        """Its replicas are offline, and the controller shall know (REP-11)."""
+        self._fetchers.discard(lost)
+        for name in lost:
+            topic_id = self._hosted.topic_id(name)
+            if topic_id is not None:
+                self._hosted.take_offline(name, topic_id)
+                self._gone(name)
+        self._note_lost_directories()
+
+    def partition_unlinked(self, topic_partition: TopicPartition, topic_id: Uuid | None) -> None:
+        self._deleted.unlinked(topic_partition, topic_id)
+
+    def _note_lost_directories(self) -> None:
+        directories = self._logs.directories
+        for directory in directories:
+            if not directory.is_online and directory.directory_id != ZERO_UUID:
+                self._directory_lost(directory.directory_id)
+        if not any(directory.is_online for directory in directories):
+            self._no_directory_left.set()
+
+    # Work.
+
+    async def run(self) -> None:
+        """Until cancelled. Raises StorageError when no data directory is left."""
+        self._logs.listen(self)
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._note_lost_directories()
+                self._purgatories.start(nursery)
+                nursery.start_soon(self._isr_sender.run, name="isr-sender")
+                nursery.start_soon(self._assignments.run, name="directory-assignments")
+                nursery.start_soon(self._fetchers.run, name="fetchers")
+                nursery.start_soon(self._check_isrs, name="isr-expiration")
+                nursery.start_soon(self._fail_without_directory, name="directory-watch")
+                await self._apply_images()
+        finally:
+            self._nursery = None
+            self._purgatories.shutdown()
+            self._metrics.close()
+
+    async def _apply_images(self) -> None:
+        while True:
+            await self._published.wait()
+            self._published = trio.Event()
+            image = self._hosted.image
+            started = self._clock.monotonic()
+            if not self.first_applied.is_set():
+                await self._changes.delete_strays(image)
+            topics = await self._changes.apply(self.applied, image)
+            self.applied = image
+            self.first_applied.set()
+            if topics:
+                self._metrics.roles_changed(topics)
+                log.info(
+                    "replicas follow the metadata offset=%d topics=%d ms=%d",
+                    self.applied_offset,
+                    len(topics),
+                    (self._clock.monotonic() - started) * 1000,
+                )
+
+    async def _check_isrs(self) -> None:
+        """Every half of the lag time, so that who is late leaves after at most one and a half."""
+        while True:
+            await self._clock.sleep(self._settings.lag_time_max_ms / 2000)
+            for number, partition in enumerate(list(self._hosted.partitions()), 1):
+                self._check_isr(partition)
+                if number % _PARTITIONS_IN_A_PIECE == 0:
+                    await trio.lowlevel.checkpoint()
+
+    def _check_isr(self, partition: Partition) -> None:
+        """One that can't be looked at must not keep the others from it (REP-12)."""
+        if self._hosted.online(partition.topic_partition) is not partition:
+            return
+        try:
+            partition.shrink_isr(self._clock.monotonic_ms())
+        except InternalInvariant:
+            raise
+        except Exception:
+            log.exception("the in-sync replicas of %r were not looked at", partition)
+
+    async def _fail_without_directory(self) -> None:
+        await self._no_directory_left.wait()
+        raise StorageError("no data directory is left to this broker")
+
+    def _make_partition(
+        self, topic_partition: TopicPartition, topic_id: Uuid, replica_log: PartitionLog
+    ) -> Partition:
+        return Partition(
+            topic_partition,
+            topic_id,
+            self._settings.broker_id,
+            replica_log,
+            brokers=self,
+            events=self,
+            lag_time_max_ms=self._settings.lag_time_max_ms,
+            min_insync_replicas=self._min_insync_replicas(topic_partition[0]),
+        )
+
+    def _gone(self, topic_partition: TopicPartition) -> None:
+        """Whoever waits for the replica need not wait any longer."""
+        self._purgatories.role_changed(topic_partition)
