@@ -9,7 +9,7 @@ The requests refer to no bytes of their frame, so there is nothing to copy, howe
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from kraftpy.api.handler import RequestContext
 from kraftpy.api.item_errors import AdministrativeHandler
@@ -19,30 +19,7 @@ from kraftpy.metadata.controller.runner import Reply
 from kraftpy.protocol.tables import Response
 from kraftpy.world import Clock
 
-__all__ = ["CONTROLLER_APIS", "ControllerHandler", "ControllerMember"]
-
-CONTROLLER_APIS: Final = (
-    19,
-    20,
-    30,
-    31,
-    33,
-    37,
-    43,
-    44,
-    45,
-    46,
-    49,
-    51,
-    56,
-    57,
-    62,
-    64,
-    67,
-    70,
-    73,
-)
-"""All that the controller serves but for heartbeats, which have a handler of their own."""
+__all__ = ["ControllerHandler", "ControllerMember"]
 
 
 class ControllerMember(Protocol):

@@ -16,8 +16,9 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kraftpy.api.api_keys import API_VERSIONS_KEY
 from kraftpy.api.handler import Handler, RequestContext
-from kraftpy.api.k18_api_versions import API_VERSIONS_KEY, ApiVersionsHandler, FeatureView
+from kraftpy.api.k18_api_versions import ApiVersionsHandler, FeatureView
 from kraftpy.net.service import Answer, BadRequest, Channel
 from kraftpy.observe.request_metrics import ApiMetrics, RequestMetrics
 from kraftpy.protocol.codec import DecodeError, decode

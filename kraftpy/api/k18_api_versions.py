@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Protocol
 
+from kraftpy.api.api_keys import API_VERSIONS_KEY
 from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.metadata.records import FeatureRange
 from kraftpy.protocol.errors import ErrorCode
@@ -24,9 +25,8 @@ from kraftpy.protocol.schema.k18_api_versions import (
     SupportedFeatureKey,
 )
 
-__all__ = ["API_VERSIONS_KEY", "ApiVersionsHandler", "FeatureView"]
+__all__ = ["ApiVersionsHandler", "FeatureView"]
 
-API_VERSIONS_KEY = 18
 _FIRST_VERSION_WITH_CLIENT_SOFTWARE = 3
 _FIRST_VERSION_WITH_FEATURES_FROM_0 = 4
 _SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

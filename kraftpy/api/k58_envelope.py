@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from kraftpy.api.api_keys import FORWARDABLE_APIS
 from kraftpy.api.handler import ApiError, Handler, RequestContext
-from kraftpy.broker.envelope import FORWARDABLE_APIS, BadEnvelope, Sender, joined, open_envelope
+from kraftpy.broker.envelope import BadEnvelope, Sender, joined, open_envelope
 from kraftpy.net.service import Channel, Part
 from kraftpy.observe.request_metrics import RequestMetrics, RequestRecorder
 from kraftpy.protocol.codec import DecodeError, decode

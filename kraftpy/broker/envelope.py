@@ -18,10 +18,7 @@ from kraftpy.protocol.schema.principal import DefaultPrincipalData
 from kraftpy.protocol.tables import Part
 from kraftpy.world import Buffer, FileSlice
 
-__all__ = ["FORWARDABLE_APIS", "BadEnvelope", "Sender", "joined", "open_envelope", "seal"]
-
-FORWARDABLE_APIS: Final = (19, 20, 30, 31, 33, 37, 43, 44, 45, 46, 49, 51, 55, 57, 64, 80, 81)
-"""What brokers take from clients for the controller, and all that an envelope may hold."""
+__all__ = ["BadEnvelope", "Sender", "joined", "open_envelope", "seal"]
 
 _PRINCIPAL_VERSION: Final = 0
 _VERSION_BYTES: Final = 2

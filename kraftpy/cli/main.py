@@ -125,7 +125,7 @@ def _names() -> str:
 
 
 def _version_text() -> str:
-    from kraftpy.api.served import KAFKA_RELEASE, served_ranges
+    from kraftpy.api.api_keys import KAFKA_RELEASE, served_ranges
 
     ranges = ", ".join(f"{name} {low}-{high}" for name, low, high in served_ranges())
     return f"kraftpy {__version__}\nprotocol of Apache Kafka {KAFKA_RELEASE}: {ranges}"

@@ -10,8 +10,8 @@ from api.every_handler import on_brokers, on_controllers
 from api.recording import Bench, lone_node, payload
 from support.lone_node import broker_handlers
 
+from kraftpy.api.api_keys import CONTROLLER_LISTENER_APIS, METADATA_APIS
 from kraftpy.api.handler import ApiError, Handler, RequestContext
-from kraftpy.api.served import CONTROLLER_LISTENER_APIS, METADATA_APIS
 from kraftpy.net.service import BadRequest
 from kraftpy.observe.metrics import Meter, MetricName
 from kraftpy.protocol.codec import decode

@@ -8,7 +8,8 @@ import pytest
 from api.recording import Bench, RecordingAnswer, RecordingChannel, payload
 from api.scripted_controller import ScriptedController
 
-from kraftpy.api.controller_handler import CONTROLLER_APIS, ControllerHandler
+from kraftpy.api.api_keys import CONTROLLER_APIS
+from kraftpy.api.controller_handler import ControllerHandler
 from kraftpy.api.handler import Handler
 from kraftpy.api.k63_broker_heartbeat import BrokerHeartbeatHandler
 from kraftpy.observe.metrics import Meter, MetricName

@@ -204,6 +204,10 @@ async def test_a_version_that_the_controller_doesn_t_know_ends_the_connection(
     "answer",
     [
         k58.EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        k58.EnvelopeResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            response_data=b"\0\0\0\1\0\0\0\0\0\1\0",
+        ),
         k58.EnvelopeResponse(error_code=ErrorCode.NONE, response_data=None),
         k58.EnvelopeResponse(error_code=ErrorCode.NONE, response_data=b"\0\0"),
         k58.EnvelopeResponse(error_code=ErrorCode.NONE, response_data=b"\0\0\0\1\0\xff\xff\xff"),

@@ -9,9 +9,10 @@ from api.every_handler import on_controllers
 from api.recording import Bench, RecordingChannel, payload
 from api.scripted_controller import ScriptedController
 
+from kraftpy.api.api_keys import FORWARDABLE_APIS
 from kraftpy.api.handler import Handler
 from kraftpy.api.k58_envelope import EnvelopeHandler
-from kraftpy.broker.envelope import FORWARDABLE_APIS, Sender, open_envelope, seal
+from kraftpy.broker.envelope import Sender, open_envelope, seal
 from kraftpy.observe.metrics import Meter, MetricName, MetricRegistry
 from kraftpy.observe.request_metrics import RequestMetrics
 from kraftpy.protocol.errors import ErrorCode

@@ -1,0 +1,46 @@
+"""Which APIs are served, on which kind of listener, by their keys.
+
+Apart from the handlers, so that whoever only wants to name them doesn't load a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kraftpy.protocol.registry import API
+
+__all__ = [
+    "API_VERSIONS_KEY",
+    "CONTROLLER_APIS",
+    "CONTROLLER_LISTENER_APIS",
+    "FORWARDABLE_APIS",
+    "KAFKA_RELEASE",
+    "METADATA_APIS",
+    "served_ranges",
+]
+
+KAFKA_RELEASE: Final = "4.3"
+
+API_VERSIONS_KEY: Final = 18
+
+_ASKED_BY_USERS: Final = (19, 20, 30, 31, 33, 37, 43, 44, 45, 46, 49, 51, 57, 64)
+_ASKED_BY_NODES: Final = (56, 62, 67, 70, 73)
+CONTROLLER_APIS: Final = (*_ASKED_BY_USERS, *_ASKED_BY_NODES)
+"""All that the controller serves but for heartbeats, which have a handler of their own."""
+
+FORWARDABLE_APIS: Final = (*_ASKED_BY_USERS, 55, 80, 81)
+"""What brokers take from clients for the quorum's leader; nothing else may be in an envelope."""
+
+METADATA_APIS: Final = (3, 29, 32, 48, 50, 60, 75, *FORWARDABLE_APIS)
+"""A broker's share in metadata."""
+
+_RAFT_APIS: Final = (1, 52, 53, 54, 55, 59, 80, 81, 82)
+CONTROLLER_LISTENER_APIS: Final = (29, 32, 58, 60, 63, *CONTROLLER_APIS, *_RAFT_APIS)
+"""Everything on a controller's listener."""
+
+
+def served_ranges() -> Iterable[tuple[str, int, int]]:
+    """Name, lowest and highest version of every API that some listener serves."""
+    for key in sorted({API_VERSIONS_KEY, *METADATA_APIS, *CONTROLLER_LISTENER_APIS}):
+        yield API[key].name, API[key].min_version, API[key].max_version
