@@ -24,17 +24,22 @@ import trio
 from kraftpy.api.dispatch import Dispatcher
 from kraftpy.api.handler import Handler
 from kraftpy.api.served import controller_listener_handlers
+from kraftpy.broker.controller_channel import ControllerChannel
 from kraftpy.broker.metadata_view import BrokerMetadata
+from kraftpy.client.settings import ClientSettings
 from kraftpy.config import DynamicConfig, EndPoint, NodeConfig
 from kraftpy.metadata.directories import DirectoryPaths, NodeStorage, verify_directories
 from kraftpy.metadata.records import Endpoint
 from kraftpy.net.server import NetworkServer
 from kraftpy.node.broker import BrokerPart, broker_identity
+from kraftpy.node.dynamic import DynamicSettings
 from kraftpy.node.network import listener_settings, network_limits
 from kraftpy.node.quorum import QuorumPart, open_quorum
+from kraftpy.node.registrar import ControllerRegistrar
 from kraftpy.observe.loop_lag import watch_loop
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.observe.request_metrics import RequestMetrics
+from kraftpy.protocol.ids import random_uuid
 from kraftpy.raft.settings import raft_config
 from kraftpy.world import Address, World
 
@@ -158,7 +163,12 @@ class Node:
             kraft_version=lambda: quorum.driver.kraft_version,
         )
         quorum.loader.install(metadata)
+        quorum.loader.install(DynamicSettings(self.config))
         async with trio.open_nursery() as nursery:
+            if quorum.controller is not None:
+                registrar = self._registrar(nursery, quorum, addresses)
+                quorum.loader.install(registrar)
+                nursery.start_soon(registrar.run, name="controller-registration")
             await nursery.start(quorum.run)
             await self._serve_controllers(server, quorum, metadata)
             if self._static.is_broker:
@@ -167,6 +177,20 @@ class Node:
             else:
                 await self._be_controller(has_leader, addresses, task_status)
             await quorum.leave(self._hurry)
+            nursery.cancel_scope.cancel()
+
+    def _registrar(
+        self, nursery: trio.Nursery, quorum: QuorumPart, addresses: NodeAddresses
+    ) -> ControllerRegistrar:
+        node_id = self._static.node_id
+        settings = ClientSettings(client_id=f"controller-{node_id}-registration")
+        return ControllerRegistrar(
+            self._world,
+            ControllerChannel(self._world, nursery, quorum.active_controller, settings),
+            node_id,
+            random_uuid(self._world.rng.stream("controller incarnation")),
+            self._endpoints(addresses.controllers),
+        )
 
     async def _be_controller(
         self,
@@ -206,7 +230,7 @@ class Node:
             identity=broker_identity(
                 self._static,
                 storage.cluster_id,
-                self._broker_endpoints(addresses),
+                self._endpoints(addresses.brokers),
                 directory_ids,
                 self._world,
             ),
@@ -274,14 +298,15 @@ class Node:
         log.info("node is up cluster_id=%s roles=%s", addresses.cluster_id, self._roles())
         task_status.started(addresses)
 
-    def _broker_endpoints(self, addresses: NodeAddresses) -> tuple[Endpoint, ...]:
+    def _endpoints(self, addresses: Mapping[str, Address]) -> tuple[Endpoint, ...]:
+        """Addresses by listener, as the metadata has them."""
         protocols = {
             endpoint.listener_name: endpoint.security_protocol
-            for endpoint in self._static.topology.broker_listeners
+            for endpoint in self._static.topology.listeners
         }
         return tuple(
             Endpoint(name, host, port, protocols[name].number)
-            for name, (host, port) in addresses.brokers.items()
+            for name, (host, port) in addresses.items()
         )
 
     def _advertised(self, cluster_id: str, bound: Mapping[str, Address]) -> NodeAddresses:

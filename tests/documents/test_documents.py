@@ -74,7 +74,7 @@ def test_rooms_of_the_map_are_the_rooms_of_the_code() -> None:
     text = (ROOT / "docs/architecture.md").read_text()
     documented = set(re.findall(r"^\| `(kraftpy/[a-z.]+)`", text, re.MULTILINE))
     packages = {f"kraftpy/{path.parent.name}" for path in ROOT.glob("kraftpy/*/__init__.py")}
-    assert documented == packages | {"kraftpy/node.py"}
+    assert documented == packages
 
 
 def test_make_help_shows_every_target() -> None:

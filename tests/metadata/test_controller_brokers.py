@@ -240,7 +240,7 @@ def test_the_next_process_may_come_when_the_session_is_over() -> None:
     cluster = BrokerCluster()
     cluster.start(1)
     cluster.now_ms += SESSION_MS
-    request = registration(1, process=2)
+    request = registration(1, process=2, log_dirs=[directory(1, 2)])
     assert refused(cluster, request) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     cluster.now_ms += 1
     assert cluster.register(1, process=2) > 0
@@ -254,8 +254,18 @@ def test_a_fenced_process_that_still_speaks_keeps_its_id() -> None:
     cluster.now_ms += SESSION_MS
     cluster.beat(1, want_fence=True)
     cluster.now_ms += 1
-    request = registration(1, process=2)
+    request = registration(1, process=2, log_dirs=[directory(1, 2)])
     assert refused(cluster, request) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_whoever_has_the_directories_is_the_successor() -> None:
+    """CTL-50: the lock on a directory proves that the process before is gone, session or not."""
+    cluster = BrokerCluster()
+    cluster.register(1, log_dirs=[directory(1, 1), directory(1, 2)])
+    first = cluster.broker(1).broker_epoch
+    stranger = registration(1, process=2, log_dirs=[directory(1, 3)])
+    assert refused(cluster, stranger) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert cluster.register(1, process=2, log_dirs=[directory(1, 2), directory(1, 3)]) > first
 
 
 def test_a_bounced_broker_is_cleaned_up_before_it_registers() -> None:

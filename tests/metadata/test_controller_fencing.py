@@ -199,7 +199,9 @@ def step(cluster: BrokerCluster, kind: str, what: int | None, how: object) -> No
         request = registration(what, process, log_dirs=log_dirs)
         known = brokers.get(what)
         is_same = known is not None and known.incarnation_id == request.incarnation_id
-        if not is_same and cluster.table.has_session(what, cluster.now_ms):
+        has_taken_over = known is not None and bool({*known.log_dirs} & {*log_dirs})
+        is_free = is_same or has_taken_over
+        if not is_free and cluster.table.has_session(what, cluster.now_ms):
             with pytest.raises(ControllerError, match="DUPLICATE_BROKER_REGISTRATION"):
                 cluster.ask(request)
         else:

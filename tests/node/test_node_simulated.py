@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import trio
+from support.nodes import formatted_node
 
 from kraftpy.client.connection import Peer
 from kraftpy.client.errors import ConnectionLost, Evidence
 from kraftpy.client.settings import ClientSettings
 from kraftpy.config import NodeConfig, from_mapping
-from kraftpy.node import Node
 from kraftpy.protocol.schema.k03_metadata import MetadataRequest
 from kraftpy.sim.runner import SimulationResult, run_simulation
 from kraftpy.sim.simulation import Simulation
@@ -21,7 +21,7 @@ NODES = ("node-1", "node-2", "node-3")
 REQUESTS = 40
 STORMY = LinkProfile(
     latency_mean_seconds=0.02,
-    chunk_max_bytes=40,
+    chunk_max_bytes=400,
     reset_probability=0.02,
     refuse_probability=0.1,
     tail_probability=0.05,
@@ -48,7 +48,8 @@ def config_of(name: str) -> NodeConfig:
 
 async def run_node(simulation: Simulation, name: str, scopes: dict[str, trio.CancelScope]) -> None:
     with trio.CancelScope() as scopes[name]:
-        await Node(config_of(name), simulation.world(name), cluster_id="simulated").run()
+        node = await formatted_node(config_of(name), simulation.world(name))
+        await node.run()
 
 
 async def ask_all_the_time(simulation: Simulation, target: str, outcomes: list[str]) -> None:

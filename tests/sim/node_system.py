@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 import trio
+from support.nodes import formatted_node
 
 from kraftpy.client.connection import Peer
 from kraftpy.client.errors import ConnectionLost, NegotiationFailed
@@ -57,9 +58,9 @@ class Processes:
 
     async def _run(self, name: str) -> None:
         world = self._simulation.world(name, buggify=True)
-        node = self._nodes[name] = Node(config_of(name), world, cluster_id="simulated")
         ended = self._ended[name] = trio.Event()
         with trio.CancelScope() as self._scopes[name]:
+            node = self._nodes[name] = await formatted_node(config_of(name), world)
             await node.run()
         self._simulation.record("ended", name)
         ended.set()

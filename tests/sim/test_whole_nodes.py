@@ -11,6 +11,7 @@ import pytest
 from node_system import MISFORTUNES, run_nodes
 
 SCRIPT = Path(__file__).with_name("node_system.py")
+TESTS = SCRIPT.parents[1]
 
 
 @pytest.mark.parametrize("seed", [11, 12, 13])
@@ -28,7 +29,7 @@ def test_new_interpreters_and_other_hash_seeds_change_nothing() -> None:
     for hash_seed in ("0", "4711"):
         done = subprocess.run(
             [sys.executable, str(SCRIPT), "14"],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(TESTS)},
             capture_output=True,
             text=True,
             check=True,

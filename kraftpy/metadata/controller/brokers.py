@@ -72,6 +72,18 @@ _FENCE: Final = 1
 _UNFENCE: Final = -1
 
 
+def _has_taken_over(
+    request: BrokerRegistrationRequest, known: RegisterBrokerRecord | None
+) -> bool:
+    """Whether the registered process is certainly gone, although its session lasts.
+
+    A process locks its directories before it registers, and the system frees them when it dies. So
+    whoever has one of the registered process' directories is its successor. After a crash of all
+    nodes every session is a fresh one, and nobody could come back before its end otherwise.
+    """
+    return known is not None and any(each in known.log_dirs for each in request.log_dirs)
+
+
 class BrokerControl:
     """The operations on brokers. All of them need an active controller."""
 
@@ -131,7 +143,8 @@ class BrokerControl:
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
                 f"this is cluster {context.settings.cluster_id}",
             )
-        if not is_same_process and self._table.has_session(broker_id, now_ms):
+        is_free = is_same_process or _has_taken_over(request, known)
+        if not is_free and self._table.has_session(broker_id, now_ms):
             raise ControllerError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION,
                 f"another process is registered as broker {broker_id} and was heard just now",
