@@ -85,6 +85,32 @@ def test_rule_1_the_first_record_of_an_epoch_names_the_leader() -> None:
     ]
 
 
+def test_a_candidate_with_a_majority_leads_and_promises_so_before_it_appends() -> None:
+    """KRF-12"""
+    cluster = Cluster()
+    cluster.start(1, 2)
+    node = cluster.nodes[1]
+    while not isinstance(cluster[1].quorum.role, Leader):
+        node.effects.clear()
+        cluster.advance(1)
+    promises = [
+        place
+        for place, effect in enumerate(node.effects)
+        if isinstance(effect, fx.PersistElection)
+        and effect.election == ElectionState(1, 1, key_of(1))
+    ]
+    appends = [
+        place for place, effect in enumerate(node.effects) if isinstance(effect, fx.AppendLog)
+    ]
+    assert promises
+    assert appends
+    assert promises[0] < appends[0]
+    promise, append = node.effects[promises[0]], node.effects[appends[0]]
+    assert isinstance(promise, fx.PersistElection)
+    assert isinstance(append, fx.AppendLog)
+    assert promise.token < append.token
+
+
 def test_rule_1_old_records_do_not_commit_by_counting() -> None:
     """KRF-39, KRF-40: figure 8 of the Raft paper"""
     storage = MemoryStorage(bootstrapped(VoterSet(voter_of(each) for each in (1, 2, 3))))
@@ -418,6 +444,24 @@ def test_a_resigned_leader_asks_only_those_that_have_not_answered() -> None:
     cluster.advance(100)
     assert any(line.startswith("1 -> 3 EndQuorumEpoch") for line in cluster.lines)
     assert not any(line.startswith("1 -> 2 EndQuorumEpoch") for line in cluster.lines)
+
+
+def test_a_resigned_leader_leaves_its_epoch_by_the_next_one() -> None:
+    """KRF-31"""
+    cluster = elected()
+    cluster.crash(2)
+    cluster.crash(3)
+    cluster.step(1, inputs.Resign(1))
+    resigned_ms = cluster.now_ms
+    quorum = cluster[1].quorum
+    role = quorum.role
+    assert isinstance(role, Resigned)
+    assert 1_000 <= role.election_deadline_ms - resigned_ms < 2_000
+    cluster.advance(role.election_deadline_ms - resigned_ms - 1)
+    assert quorum.role is role
+    assert quorum.election == ElectionState(1, 1, key_of(1))
+    cluster.advance(1)
+    assert quorum.election == ElectionState(2)
 
 
 def test_resignation_is_for_the_epoch_that_was_meant() -> None:

@@ -115,6 +115,25 @@ async def test_a_missing_promise_is_a_fresh_one(disk: MemoryDisk) -> None:
     assert await QuorumStateFile(disk, DIRECTORY).read() == ElectionState()
 
 
+async def test_a_promise_survives_power_and_a_torn_one_never_was(disk: MemoryDisk) -> None:
+    """KRF-36: synced under another name, then renamed; what lies under that name is no promise."""
+    file = QuorumStateFile(disk, DIRECTORY)
+    await disk.sync_directory("/meta")
+    await disk.sync_directory("/")
+    promise = ElectionState(7, -1, key_of(3))
+    await file.write(fx.PersistElection(promise, 1, (1, 3), 1))
+    put(disk, f"{QUORUM_STATE}.tmp", b'{"leaderId":-1,"leaderEp')
+    disk.crash_keeping(())
+    assert await QuorumStateFile(disk, DIRECTORY).read() == promise
+    put(disk, f"{QUORUM_STATE}.tmp", b'{"leaderId":-1,"leaderEpoch":9' + bytes(500))
+    file = QuorumStateFile(disk, DIRECTORY)
+    assert await file.read() == promise
+    later = ElectionState(8, -1, key_of(1))
+    await file.write(fx.PersistElection(later, 1, (1, 3), 2))
+    assert await file.read() == later
+    assert await names(disk, "quorum-state") == [QUORUM_STATE]
+
+
 # Snapshots.
 
 
