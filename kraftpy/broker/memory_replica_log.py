@@ -303,7 +303,7 @@ class MemoryReplicaLog:
 
     def _rebuild_producers(self) -> None:
         self.producers.reload(self.log_start_offset, self._clock.wall_ms())
-        for stored in self._batches:
+        for stored in self._batches[self._index_of(self.log_start_offset) :]:
             batch = RecordBatch(self._file.pread(stored.size, stored.position))
             if batch.producer_id >= 0:
                 replay(self.producers, batch)
