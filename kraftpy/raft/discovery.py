@@ -1,6 +1,6 @@
 """Finding the leader, and what is known of peers that can't be it: evidence (design, decision 14).
 
-Who knows no leader asks a bootstrap server (with static voters: a voter) with a Fetch; the answer
+Who knows no leader asks a bootstrap server, or a voter that it knows, with a Fetch; the answer
 names the leader. A node that is proved dead is not waited for: voters campaign after their rank
 times a short step, so that two survivors don't collide. The same holds once after a start, when a
 majority can be reached and nobody knows a leader. A pre-vote decides, so haste costs no safety.
@@ -27,20 +27,25 @@ class Discovery:
         self._next_ms = 0
 
     def peers(self) -> list[tuple[int, Endpoint]]:
-        """Whom to ask for the leader: bootstrap servers, or the voters if there are none."""
+        """Whom to ask for the leader: bootstrap servers, and the voters that are not among them.
+
+        Kafka asks bootstrap servers alone, and a broker that was given one is lost without it.
+        """
         quorum = self._quorum
         own = quorum.address(quorum.config.endpoints)
-        servers = quorum.config.bootstrap_servers
-        if servers:
-            return [
-                (_FIRST_BOOTSTRAP_ID - place, server)
-                for place, server in enumerate(servers)
-                if own is None or (server.host, server.port) != (own.host, own.port)
-            ]
+        known = set() if own is None else {(own.host, own.port)}
         found = []
+        for place, server in enumerate(quorum.config.bootstrap_servers):
+            if (server.host, server.port) not in known:
+                known.add((server.host, server.port))
+                found.append((_FIRST_BOOTSTRAP_ID - place, server))
         for voter in quorum.voters.latest.voters:
             address = voter.endpoint(quorum.config.listener)
-            if address is not None and voter.key.node_id != quorum.local.node_id:
+            if (
+                address is not None
+                and voter.key.node_id != quorum.local.node_id
+                and (address.host, address.port) not in known
+            ):
                 found.append((voter.key.node_id, address))
         return found
 

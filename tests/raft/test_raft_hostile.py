@@ -208,3 +208,17 @@ def test_a_prospective_follows_a_leader_whose_place_it_learns() -> None:
     role = quorum.role
     assert isinstance(role, Follower)
     assert role.leader_endpoints == (endpoint_of(9),)
+
+
+def test_dead_bootstrap_servers_do_not_hide_voters_that_are_known() -> None:
+    """An observer that was given one controller finds the others when that one is gone."""
+    cluster = elected(3, 1)
+    node = cluster.nodes[4]
+    cluster.crash(4)
+    node.config = replace(node.config, bootstrap_servers=(endpoint_of(1),))
+    cluster.start(4)
+    cluster.advance(1_000)
+    assert cluster.election(4).leader_id == 1
+    cluster.crash(1)
+    cluster.advance(20_000)
+    assert cluster.election(4).leader_id == cluster.leader()
