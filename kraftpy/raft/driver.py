@@ -444,6 +444,9 @@ class RaftDriver:
         except Exception:
             await writer.abandon()
             raise
+        except BaseException:
+            writer.close()
+            raise
         self._step(inputs.SnapshotFrozen(snapshot_id))
         return None
 

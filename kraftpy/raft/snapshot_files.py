@@ -82,6 +82,10 @@ class SnapshotWriter:
             self._file.close()
         await self._files.take_in(self)
 
+    def close(self) -> None:
+        """Let go of the file as it is; the next start removes it. Idempotent."""
+        self._file.close()
+
     async def abandon(self) -> None:
         self._file.close()
         await self._files.remove_part(self)

@@ -374,6 +374,8 @@ class RaftStorage:
         """Let go of the files as they are, without a touch to them. Idempotent."""
         if self._refusal is None:
             self._refusal = StorageError(f"{self._log.directory} is abandoned")
+        if self._download is not None:
+            self._download.close()
         self._log.go_offline(self._refusal.message)
 
     def _check_usable(self) -> None:

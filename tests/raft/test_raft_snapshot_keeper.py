@@ -19,7 +19,7 @@ from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraftpy.metadata.publisher import LoaderFault, Manifest, MetadataLoader
 from kraftpy.metadata.record_format import encode_record
 from kraftpy.metadata.records import BeginTransactionRecord
-from kraftpy.metadata.snapshot import load_snapshot
+from kraftpy.metadata.snapshot import load_snapshot, snapshot_batches
 from kraftpy.metadata.snapshot_keeper import SnapshotKeeper
 from kraftpy.metadata.snapshot_policy import SnapshotSettings
 from kraftpy.raft.driver import RaftDriver, open_driver
@@ -244,3 +244,26 @@ async def test_a_disk_without_space(tmp_path: Path, caplog: pytest.LogCaptureFix
         await lone.propose(setting("b", "1"))
         await lone.snapshot_made()
         assert len(lone.snapshots) == 1
+
+
+async def test_a_snapshot_that_is_cancelled_leaves_no_open_file() -> None:
+    """What it has written is removed by the next start."""
+    disk = MemoryDisk()
+    world = replace(real_world(), disk=disk)
+    async with running(world, "/meta", SnapshotSettings()) as lone:
+        await lone.propose(setting("a", "1"))
+        image = lone.loader.image
+        (batch,) = snapshot_batches(image)
+        snapshot_id = SnapshotId(image.provenance.end_offset, image.provenance.epoch)
+        with trio.CancelScope() as scope:
+
+            def endless(base_offset: int) -> Iterable[Buffer]:
+                scope.cancel()
+                while True:
+                    yield batch
+
+            await lone.driver.freeze_snapshot(snapshot_id, endless, timestamp_ms=0)
+        assert scope.cancelled_caught
+        files = {path: inode.handles for path, inode in disk.image.files()}
+        assert [handles for path, handles in files.items() if path.endswith(".part")] == [0]
+        assert lone.snapshots == []

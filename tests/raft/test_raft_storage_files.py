@@ -329,6 +329,19 @@ async def test_a_closed_storage_is_whole_and_refuses(disk: MemoryDisk) -> None:
     assert recovered.election == promise_of(5, 2).election
 
 
+def open_files(disk: MemoryDisk) -> list[str]:
+    return [path for path, inode in disk.image.files() if inode.handles]
+
+
+async def test_an_abandoned_storage_holds_no_file(disk: MemoryDisk) -> None:
+    storage, _ = await open_at(disk, "/meta")
+    storage.perform(fx.WriteSnapshotChunk(SnapshotId(5, 1), 0, b"half"))
+    assert [path for path in open_files(disk) if path.endswith(".part")]
+    storage.abandon()
+    storage.abandon()
+    assert open_files(disk) == []
+
+
 # With a core.
 
 
