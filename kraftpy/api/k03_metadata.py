@@ -14,12 +14,12 @@ from collections.abc import Iterator
 
 from kraftpy.api.cluster import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kraftpy.api.handler import ApiError, Handler, RequestContext
-from kraftpy.api.partition_view import INTERNAL_TOPICS, view_partition
+from kraftpy.api.partition_view import INTERNAL_TOPICS, ListenerView, PartitionView
 from kraftpy.broker.envelope import Sender
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.broker.topic_creation import AutoTopicCreation
 from kraftpy.metadata.controller.topic_names import wrong_name
-from kraftpy.metadata.image import MetadataImage, TopicImage
+from kraftpy.metadata.image import TopicImage
 from kraftpy.metadata.records import PartitionRecord
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID
@@ -99,10 +99,11 @@ class MetadataHandler(Handler):
     def _topics(
         self, request: MetadataRequest, context: RequestContext
     ) -> list[MetadataResponseTopic]:
-        image = self._cluster.image
+        image, version = self._cluster.image, context.api_version
+        view = ListenerView(image, context.channel.listener_name)
         asked = request.topics
-        if asked is None or (context.api_version == 0 and not asked):
-            return [_topic(image, topic, context) for topic in image.topics.values()]
+        if asked is None or (version == 0 and not asked):
+            return [_topic(view, topic, version) for topic in image.topics.values()]
         ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
         if ids:
             # With one topic id in the request, names in it are not looked at, as in Kafka.
@@ -111,7 +112,7 @@ class MetadataHandler(Handler):
                     error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
                 )
                 if (found := image.topic_by_id(topic_id)) is None
-                else _topic(image, found, context)
+                else _topic(view, found, version)
                 for topic_id in ids
             ]
         names = list(dict.fromkeys(topic.name or "" for topic in asked))
@@ -122,7 +123,7 @@ class MetadataHandler(Handler):
                 error_code=codes[name], name=name, is_internal=name in INTERNAL_TOPICS
             )
             if name in codes
-            else _topic(image, image.topics[name], context)
+            else _topic(view, image.topics[name], version)
             for name in names
         ]
 
@@ -157,24 +158,20 @@ def _check_topics(request: MetadataRequest, version: int) -> None:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"version {version} takes no topic ids")
 
 
-def _topic(
-    image: MetadataImage, topic: TopicImage, context: RequestContext
-) -> MetadataResponseTopic:
+def _topic(view: ListenerView, topic: TopicImage, version: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
-            _partition(image, partition, context.channel.listener_name, context.api_version)
-            for partition in topic.partitions
+            _partition(view.of(partition), partition, version) for partition in topic.partitions
         ],
     )
 
 
 def _partition(
-    image: MetadataImage, partition: PartitionRecord, listener_name: str, version: int
+    view: PartitionView, partition: PartitionRecord, version: int
 ) -> MetadataResponsePartition:
-    view = view_partition(image, partition, listener_name)
     code, replicas, isr = view.error_code, partition.replicas, partition.isr
     if version < _FIRST_VERSION_WITH_ABSENT_REPLICAS:
         replicas = tuple(each for each in replicas if each not in view.offline_replicas)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from kraftpy.api.cluster import TOPIC_OPERATIONS
 from kraftpy.api.handler import ApiError, Handler, RequestContext
-from kraftpy.api.partition_view import INTERNAL_TOPICS, view_partition
+from kraftpy.api.partition_view import INTERNAL_TOPICS, ListenerView, PartitionView
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.metadata.controller.topic_names import wrong_name
 from kraftpy.metadata.image import MetadataImage, TopicImage
@@ -45,6 +45,7 @@ class DescribeTopicPartitionsHandler(Handler):
                 ErrorCode.INVALID_REQUEST, f"a cursor at partition {cursor.partition_index}"
             )
         image = self._cluster.image
+        view = ListenerView(image, context.channel.listener_name)
         room = max(1, min(self._max_partitions(), request.response_partition_limit))
         answer = DescribeTopicPartitionsResponse(topics=[])
         for name in _names(image, request):
@@ -59,7 +60,7 @@ class DescribeTopicPartitionsHandler(Handler):
             if cursor is not None and cursor.topic_name == name:
                 start = cursor.partition_index
             page = topic.partitions[start : start + room]
-            answer.topics.append(_describe(image, topic, page, context.channel.listener_name))
+            answer.topics.append(_describe(view, topic, page))
             room -= len(page)
             if start + len(page) < len(topic.partitions):
                 next_index = start + len(page)
@@ -108,24 +109,20 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _describe(
-    image: MetadataImage,
-    topic: TopicImage,
-    partitions: Iterable[PartitionRecord],
-    listener_name: str,
+    view: ListenerView, topic: TopicImage, partitions: Iterable[PartitionRecord]
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_describe_partition(image, each, listener_name) for each in partitions],
+        partitions=[_describe_partition(view.of(each), each) for each in partitions],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
 def _describe_partition(
-    image: MetadataImage, partition: PartitionRecord, listener_name: str
+    view: PartitionView, partition: PartitionRecord
 ) -> DescribeTopicPartitionsResponsePartition:
-    view = view_partition(image, partition, listener_name)
     return DescribeTopicPartitionsResponsePartition(
         error_code=view.error_code,
         partition_index=partition.partition_id,

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kraftpy.broker.metadata_view import endpoint_of, offline_replicas
+from kraftpy.broker.metadata_view import reachable_brokers
+from kraftpy.metadata.controller.replica_states import has_online_directory
 from kraftpy.metadata.image import MetadataImage
 from kraftpy.metadata.records import PartitionRecord
 from kraftpy.protocol.errors import ErrorCode
 
-__all__ = ["INTERNAL_TOPICS", "PartitionView", "view_partition"]
+__all__ = ["INTERNAL_TOPICS", "ListenerView", "PartitionView"]
 
 INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 _NO_LEADER: Final = -1
@@ -30,14 +31,28 @@ class PartitionView:
     offline_replicas: list[int]
 
 
-def view_partition(
-    image: MetadataImage, partition: PartitionRecord, listener_name: str
-) -> PartitionView:
-    """Its leader, if clients of this listener can reach it, and the replicas that they can't."""
-    offline = offline_replicas(image, partition, listener_name)
-    leader = image.brokers.get(partition.leader)
-    if leader is None:
+class ListenerView:
+    """An image as clients of one listener see it; made for one answer."""
+
+    __slots__ = ("_image", "_reachable")
+
+    def __init__(self, image: MetadataImage, listener_name: str) -> None:
+        self._image = image
+        # Looked up for every replica, so that it pays to judge each broker once.
+        self._reachable = reachable_brokers(image, listener_name)
+
+    def of(self, partition: PartitionRecord) -> PartitionView:
+        """Its leader, if clients can reach it, and the replicas that are away."""
+        reachable = self._reachable
+        offline = [
+            broker_id
+            for broker_id in partition.replicas
+            if (broker := reachable.get(broker_id)) is None
+            or not has_online_directory(broker, partition)
+        ]
+        leader_id = partition.leader
+        if leader_id in reachable:
+            return PartitionView(ErrorCode.NONE, leader_id, offline)
+        if leader_id in self._image.brokers:
+            return PartitionView(ErrorCode.LISTENER_NOT_FOUND, _NO_LEADER, offline)
         return PartitionView(ErrorCode.LEADER_NOT_AVAILABLE, _NO_LEADER, offline)
-    if leader.fenced or endpoint_of(leader.end_points, listener_name) is None:
-        return PartitionView(ErrorCode.LISTENER_NOT_FOUND, _NO_LEADER, offline)
-    return PartitionView(ErrorCode.NONE, partition.leader, offline)

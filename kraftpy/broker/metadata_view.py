@@ -14,19 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kraftpy.metadata.changes import ImageChanges
-from kraftpy.metadata.controller.replica_states import has_online_directory
 from kraftpy.metadata.features import KRAFT_VERSION, supported_features
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraftpy.metadata.publisher import Manifest
-from kraftpy.metadata.records import (
-    Endpoint,
-    FeatureRange,
-    PartitionRecord,
-    RegisterBrokerRecord,
-)
+from kraftpy.metadata.records import Endpoint, FeatureRange, RegisterBrokerRecord
 from kraftpy.world import Random
 
-__all__ = ["BrokerMetadata", "NodeEndpoint", "endpoint_of", "offline_replicas"]
+__all__ = ["BrokerMetadata", "NodeEndpoint", "endpoint_of", "reachable_brokers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +114,10 @@ def endpoint_of(endpoints: Sequence[Endpoint], listener_name: str) -> Endpoint |
     return next((each for each in endpoints if each.name == listener_name), None)
 
 
-def offline_replicas(
-    image: MetadataImage, partition: PartitionRecord, listener_name: str
-) -> list[int]:
-    """The replicas that clients of this listener can't reach, or whose directory has failed."""
-    return [
-        broker_id
-        for broker_id in partition.replicas
-        if not _is_online(image.brokers.get(broker_id), partition, listener_name)
-    ]
-
-
-def _is_online(
-    broker: RegisterBrokerRecord | None, partition: PartitionRecord, listener_name: str
-) -> bool:
-    return (
-        broker is not None
-        and not broker.fenced
-        and endpoint_of(broker.end_points, listener_name) is not None
-        and has_online_directory(broker, partition)
-    )
+def reachable_brokers(image: MetadataImage, listener_name: str) -> dict[int, RegisterBrokerRecord]:
+    """The live brokers that have this listener, by their ids."""
+    return {
+        broker.broker_id: broker
+        for broker in image.brokers.values()
+        if not broker.fenced and endpoint_of(broker.end_points, listener_name) is not None
+    }

@@ -16,6 +16,15 @@ from kraftpy.protocol.ids import Uuid
 CLUSTER_ID = "Iy1sbGZzVmVUc2VjcmV0IQ"
 DIRECTORY = Uuid(b"d" * 16)
 FAILED_DIRECTORY = Uuid(b"f" * 16)
+NODE_SETTINGS = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "controller.listener.names": "C",
+    "listeners": "PLAINTEXT://b:9092,C://b:9093",
+    "controller.quorum.voters": "1@b:9093",
+    "log.dirs": "/data",
+    "log.segment.bytes": "2000000",
+}
 
 
 def topic_id(name: str) -> Uuid:
@@ -55,6 +64,13 @@ def topic(name: str, *replica_sets: tuple[int, ...]) -> list[r.MetadataRecord]:
         for number, replicas in enumerate(replica_sets)
     ]
     return [r.TopicRecord(name, topic_id(name)), *partitions]
+
+
+def configs(*settings: tuple[int, str, str, str]) -> list[r.ConfigRecord]:
+    return [
+        r.ConfigRecord(r.ConfigResourceType(kind), name, key, value)
+        for kind, name, key, value in settings
+    ]
 
 
 def image_of(*records: r.MetadataRecord, base: MetadataImage = EMPTY_IMAGE) -> MetadataImage:

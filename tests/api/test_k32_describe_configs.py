@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
-from api.image_cluster import bench_of, broker, topic, view_of
+from api.image_cluster import NODE_SETTINGS, bench_of, broker, configs, topic, view_of
 
 from kraftpy.api.k29_describe_acls import DescribeAclsHandler
 from kraftpy.api.k32_describe_configs import DescribeConfigsHandler
 from kraftpy.api.k48_describe_client_quotas import DescribeClientQuotasHandler
 from kraftpy.api.k50_describe_user_scram_credentials import DescribeUserScramCredentialsHandler
 from kraftpy.config import DynamicConfig, NodeConfig, from_mapping
-from kraftpy.metadata import records as r
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema import k29_describe_acls as k29
 from kraftpy.protocol.schema import k32_describe_configs as k32
@@ -20,28 +19,12 @@ from kraftpy.protocol.schema import k48_describe_client_quotas as k48
 from kraftpy.protocol.schema import k50_describe_user_scram_credentials as k50
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-STATIC = {
-    "node.id": "1",
-    "process.roles": "broker,controller",
-    "controller.listener.names": "C",
-    "listeners": "PLAINTEXT://b:9092,C://b:9093",
-    "controller.quorum.voters": "1@b:9093",
-    "log.dirs": "/data",
-    "log.segment.bytes": "2000000",
-}
 
 
 def node_config() -> DynamicConfig:
-    config = DynamicConfig(NodeConfig(from_mapping(STATIC, "test")))
+    config = DynamicConfig(NodeConfig(from_mapping(NODE_SETTINGS, "test")))
     config.update(cluster={"log.retention.ms": "5000"}, per_broker={"log.cleaner.threads": "2"})
     return config
-
-
-def configs(*settings: tuple[int, str, str, str]) -> list[r.ConfigRecord]:
-    return [
-        r.ConfigRecord(r.ConfigResourceType(kind), name, key, value)
-        for kind, name, key, value in settings
-    ]
 
 
 def handler() -> DescribeConfigsHandler:
@@ -169,7 +152,7 @@ def test_what_can_t_be_described(kind: int, name: str, code: ErrorCode) -> None:
 
 def test_secrets_stay_here() -> None:
     secret = DynamicConfig(
-        NodeConfig(from_mapping({**STATIC, "ssl.keystore.password": "tell nobody"}, "test"))
+        NodeConfig(from_mapping({**NODE_SETTINGS, "ssl.keystore.password": "tell nobody"}, "test"))
     )
     request = k32.DescribeConfigsRequest(
         resources=[k32.DescribeConfigsResource(resource_type=BROKER, resource_name="1")],
