@@ -19,6 +19,7 @@ from kraftpy.config.table import (
     MEDIUM,
     PER_BROKER,
     STRING,
+    YES,
     define,
 )
 
@@ -29,16 +30,16 @@ __all__ = ["KEYS"]
 KEYS: Final = (
     define("log.dir",
            "Data directory, where log.dirs names none.",
-           LIST, ("/tmp/kafka-logs",), HIGH, distinct(empty=False)),
+           LIST, ("/tmp/kafka-logs",), HIGH, distinct(empty=False), effect=YES),
     define("log.dirs",
            "Data directories, comma-separated.",
-           LIST, None, HIGH, distinct(empty=False)),
+           LIST, None, HIGH, distinct(empty=False), effect=YES),
     define("cordoned.log.dirs",
            "Data directories that get no new partitions; * for all.",
            LIST, (), MEDIUM, distinct(empty=True), PER_BROKER),
     define("log.dir.failure.timeout.ms",
            "How long a broker lives on when it can't report a failed directory.",
-           LONG, 30_000, LOW, at_least(1)),
+           LONG, 30_000, LOW, at_least(1), effect=YES),
     define("log.segment.bytes",
            "Size at which a log begins a new segment.",
            INT, 1_073_741_824, HIGH, at_least(1_048_576), CLUSTER_WIDE),
@@ -155,5 +156,5 @@ KEYS: Final = (
            INT, 600_000, LOW, at_least(1), internal=True),
     define("min.insync.replicas",
            "Replicas in sync below which acks=all is refused.",
-           INT, 1, HIGH, at_least(1), CLUSTER_WIDE),
+           INT, 1, HIGH, at_least(1), CLUSTER_WIDE, effect=YES),
 )

@@ -10,7 +10,8 @@ from compat.node_process import NodeProcess, running_node
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with running_node(tmp_path_factory.mktemp("node")) as process:
+    options = ("--set", "auto.create.topics.enable=false")
+    with running_node(tmp_path_factory.mktemp("node"), *options) as process:
         yield process
         assert process.stop() == 0, process.log()
         # A request that was refused, and a connection that it cost, would be here. The Java client
