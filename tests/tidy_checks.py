@@ -44,6 +44,7 @@ BANNED_NAMES = frozenset(
         *("trio.move_on_after", "trio.move_on_at", "trio.fail_after", "trio.fail_at"),
         *("trio.open_tcp_stream", "trio.open_tcp_listeners", "trio.serve_tcp", "trio.socket"),
         *("trio.open_file", "trio.Path", "trio.run_process", "trio.open_process"),
+        *("trio.lowlevel.open_process",),
     }
 )
 

@@ -32,6 +32,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
+    Command("up", "kraftpy.cli.up", "run a whole cluster on this machine"),
     Command("node", "kraftpy.cli.node", "run one node in the foreground"),
     Command("api-versions", "kraftpy.cli.api_versions", "show the APIs and versions a node serves"),
     Command("config", "kraftpy.cli.config", "show every configuration key and what it means"),
@@ -41,6 +42,7 @@ COMMANDS = (
 
 EXAMPLES = """\
 examples:
+  kraftpy up                                a cluster of three nodes, from 127.0.0.1:9092 on
   kraftpy node                              a node for development, on 127.0.0.1:9092
   kraftpy node server.properties            a node from a Kafka-style properties file
   kraftpy api-versions -b 127.0.0.1:9092    what that node serves

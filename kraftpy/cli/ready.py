@@ -9,31 +9,25 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
+
+from kraftpy.launch.ready import Ready
 
 if TYPE_CHECKING:
     from kraftpy.node import NodeAddresses
     from kraftpy.world import Address
 
-__all__ = ["Ready", "ReadyNode", "describe_ready", "write_ready_file"]
+__all__ = ["describe_ready", "write_ready_file"]
 
 
-class ReadyNode(TypedDict):
-    id: int
-    pid: int
-    host: str | None
-    port: int | None
-    controller_port: int | None
-    data_dir: str
-
-
-class Ready(TypedDict):
-    bootstrap: str
-    cluster_id: str
-    nodes: list[ReadyNode]
-
-
-def describe_ready(addresses: NodeAddresses, *, node_id: int, pid: int, data_dir: str) -> Ready:
+def describe_ready(
+    addresses: NodeAddresses,
+    *,
+    node_id: int,
+    pid: int,
+    data_dir: str,
+    http_port: int | None = None,
+) -> Ready:
     """Where clients and other nodes find this one; a node of one role has half of it."""
     broker = _first(addresses.brokers.values())
     controller = _first(addresses.controllers.values())
@@ -48,6 +42,7 @@ def describe_ready(addresses: NodeAddresses, *, node_id: int, pid: int, data_dir
                 "host": either[0] if either else None,
                 "port": broker[1] if broker else None,
                 "controller_port": controller[1] if controller else None,
+                "http_port": http_port,
                 "data_dir": data_dir,
             }
         ],

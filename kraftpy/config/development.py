@@ -15,18 +15,30 @@ __all__ = ["development_settings"]
 
 
 def development_settings(
-    *, node_id: int, voters: Sequence[Voter], host: str, port: int, data_dir: str, broker_count: int
+    *,
+    node_id: int,
+    voters: Sequence[Voter],
+    host: str,
+    port: int | None,
+    data_dir: str,
+    broker_count: int,
+    roles: Sequence[str] = ("broker", "controller"),
 ) -> dict[str, str]:
-    """Keys of one combined node; `voters` holds its controller's address too."""
-    own = next(voter for voter in voters if voter.node_id == node_id)
+    """Keys of one node; `voters` holds its controller's address too, and a broker has a `port`."""
+    listeners = [] if port is None else [f"PLAINTEXT://{_bracketed(host)}:{port}"]
+    if "controller" in roles:
+        own = next(voter for voter in voters if voter.node_id == node_id)
+        listeners.append(f"CONTROLLER://{_bracketed(own.host)}:{own.port}")
     replicas = str(min(3, broker_count))
     in_sync = str(min(2, broker_count))
     return {
-        "process.roles": "broker,controller",
+        "process.roles": ",".join(roles),
         "node.id": str(node_id),
-        "controller.quorum.voters": ",".join(f"{v.node_id}@{v.host}:{v.port}" for v in voters),
+        "controller.quorum.voters": ",".join(
+            f"{voter.node_id}@{_bracketed(voter.host)}:{voter.port}" for voter in voters
+        ),
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{own.host}:{own.port}",
+        "listeners": ",".join(listeners),
         "log.dirs": data_dir,
         "num.partitions": "4",
         "default.replication.factor": replicas,
@@ -38,3 +50,8 @@ def development_settings(
         "transaction.state.log.min.isr": in_sync,
         "group.initial.rebalance.delay.ms": "0",
     }
+
+
+def _bracketed(host: str) -> str:
+    """An IPv6 address has colons of its own."""
+    return f"[{host}]" if ":" in host else host

@@ -11,18 +11,20 @@ character itself. A key that occurs again replaces its earlier value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kraftpy.config.problems import ConfigurationError, Problem
 
-__all__ = ["Property", "parse_properties"]
+__all__ = ["Property", "format_properties", "parse_properties"]
 
 _BLANKS: Final = " \t\f"
 _LINE_END: Final = r"\r\n|\r|\n"
 _KEY_AND_VALUE: Final = r"(?s)((?:[^\\=: \t\f]|\\.)*)([ \t\f]*[=:]?[ \t\f]*)(.*)"
 _ESCAPE: Final = r"(?s)\\(u.{0,4}|.)"
 _CONTROL: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_SEPARATORS_IN_KEY: Final = r"([=: #!\\])"
+_CONTROL_TO_ESCAPE: Final = str.maketrans({plain: f"\\{name}" for name, plain in _CONTROL.items()})
 
 
 class Property(NamedTuple):
@@ -49,6 +51,21 @@ def parse_properties(text: str, name: str = "properties") -> list[Property]:
     if problems:
         raise ConfigurationError(problems)
     return list(properties.values())
+
+
+def format_properties(properties: Mapping[str, str]) -> str:
+    """A file that says this, one line for each key."""
+    return "".join(f"{_escape_key(key)}={_escape(value)}\n" for key, value in properties.items())
+
+
+def _escape_key(key: str) -> str:
+    return re.sub(_SEPARATORS_IN_KEY, r"\\\1", key).translate(_CONTROL_TO_ESCAPE)
+
+
+def _escape(value: str) -> str:
+    """Blanks at the beginning would not count."""
+    escaped = value.replace("\\", r"\\").translate(_CONTROL_TO_ESCAPE)
+    return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
