@@ -32,6 +32,7 @@ _SET = 0
 
 def epoch_at_arrival(truth: ClusterTruth, request: Any) -> int | None:
     """The committed epoch of the broker that asks; None if it has none, or isn't one."""
+    truth.advance()
     broker_id = getattr(request, "broker_id", None)
     broker = None if broker_id is None else truth.image.brokers.get(broker_id)
     return None if broker is None else broker.broker_epoch

@@ -1,7 +1,7 @@
 """A simulated broker: it registers, beats, leads, deletes and leaves as a real one would.
 
 It has no data. Who is in sync with whom is drawn, within what a real leader may claim: a follower
-joins an ISR only while its process runs, and under the broker epoch that it has told the leader.
+joins an ISR only if it is there by the leader's image, under the broker epoch that it has there.
 A process that stops after the controller's consent leaves its epoch for the next one; any other
 end is unclean, and the next process says so.
 
@@ -61,6 +61,7 @@ class SimulatedBroker(MetadataNode):
         "_directory",
         "_network",
         "_others",
+        "_pending",
         "_previous_epoch",
         "_swarm",
         "broker_epoch",
@@ -98,6 +99,8 @@ class SimulatedBroker(MetadataNode):
         self.is_calm = False
         # The numbers of the requests that are under way.
         self._asking = self._altering = 0
+        # What was claimed and not answered. It is claimed again as it is, however old.
+        self._pending: k56.AlterPartitionRequest | None = None
 
     # Life.
 
@@ -110,6 +113,7 @@ class SimulatedBroker(MetadataNode):
         self.broker_epoch = _NO_EPOCH
         self.is_fenced = True
         self.wants_to_stop = False
+        self._pending = None
         self.resume_work()
         return _Nobody()
 
@@ -256,21 +260,22 @@ class SimulatedBroker(MetadataNode):
         if altering != self._altering or not self.node.is_up:
             return
         self._altering += 1
-        topics: list[k56.RequestTopicData] = []
-        if self.broker_epoch != _NO_EPOCH and not self.is_fenced:
+        if self._pending is None and self.broker_epoch != _NO_EPOCH and not self.is_fenced:
             topics = self._alterations()
-        if not topics:
+            if topics:
+                self._pending = k56.AlterPartitionRequest(
+                    broker_id=self.node_id, broker_epoch=self.broker_epoch, topics=topics
+                )
+        if self._pending is None:
             self.plan(self._look_delay_us(), partial(self._look, self._altering))
             return
         self.plan(_ANSWER_LIMIT_US, partial(self._look, self._altering))
-        request = k56.AlterPartitionRequest(
-            broker_id=self.node_id, broker_epoch=self.broker_epoch, topics=topics
-        )
-        self._ask(request, 3, partial(self._altered, self._altering))
+        self._ask(self._pending, 3, partial(self._altered, self._altering))
 
     def _altered(self, altering: int, reply: Reply) -> None:
-        del reply
         if altering == self._altering:
+            if isinstance(reply, Answer) or reply.code is not ErrorCode.NOT_CONTROLLER:
+                self._pending = None
             self._altering += 1
             self.truth.note_event(self.heap.now_us, "altered", self.node_id, altering)
             self.plan(self._look_delay_us(), partial(self._look, self._altering))
@@ -313,17 +318,16 @@ class SimulatedBroker(MetadataNode):
         return isr
 
     def _is_fetching(self, image: MetadataImage, broker_id: int) -> bool:
-        """Whether a follower runs, and is the one that the leader knows from its image."""
+        """Whether a follower runs, and is the one that the leader knows from its image.
+
+        A leader that has heard it a moment ago can't know that it is gone or another one by now.
+        """
         broker = image.brokers.get(broker_id)
         other = self._others.get(broker_id)
-        return (
-            broker is not None
-            and other is not None
-            and other.node.is_up
-            and not broker.fenced
-            and not broker.in_controlled_shutdown
-            and broker.broker_epoch == other.broker_epoch
-        )
+        if broker is None or other is None or broker.fenced or broker.in_controlled_shutdown:
+            return False
+        is_there = other.node.is_up and broker.broker_epoch == other.broker_epoch
+        return is_there or (not self.is_calm and self.random.random() < 0.3)
 
     def _alteration(
         self, image: MetadataImage, partition: PartitionRecord, isr: list[int]

@@ -57,7 +57,7 @@ class ClusterNemesis(Nemesis):
         if self._cluster_network.cuts and random.random() < 0.4:
             self._cluster_network.heal()
         super().strike()
-        if random.random() < 0.3:
+        if random.random() < 0.5:
             broker = random.choice(list(self._brokers.values()))
             if broker.node.paused:
                 return

@@ -13,9 +13,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kraftpy.metadata.controller.effects import Answer, Refuse
+from kraftpy.sim.cluster_swarm import ClusterSwarm
 from kraftpy.sim.kernel import EventHeap
 from kraftpy.sim.quorum_network import QuorumNetwork
-from kraftpy.sim.quorum_swarm import QuorumSwarm
 from kraftpy.world.memory_rng import MemoryRng
 
 if TYPE_CHECKING:
@@ -28,13 +28,15 @@ OnReply: TypeAlias = Callable[[Reply], None]
 
 # Where clients are: on no node, and behind no cut.
 CLIENT = -1
+_LATE_MEAN_US = 2_000_000
 
 
 class ClusterNetwork(QuorumNetwork):
-    __slots__ = ("_calls_random", "_heap_of_calls", "controllers")
+    __slots__ = ("_calls_random", "_heap_of_calls", "controllers", "late")
 
-    def __init__(self, heap: EventHeap, swarm: QuorumSwarm, rng: MemoryRng) -> None:
-        super().__init__(heap, swarm, rng)
+    def __init__(self, heap: EventHeap, swarm: ClusterSwarm, rng: MemoryRng) -> None:
+        super().__init__(heap, swarm.quorum, rng)
+        self.late = swarm.late
         self._heap_of_calls = heap
         self._calls_random: Random = rng.stream("calls")
         self.controllers: dict[int, SimulatedController] = {}
@@ -60,8 +62,15 @@ class ClusterNetwork(QuorumNetwork):
             self._heap_of_calls.plan(self._call_delay_us(), arrive)
 
     def _call_delay_us(self) -> int:
-        swarm = self.swarm
-        return swarm.delay_min_us + int(self._calls_random.expovariate(1 / swarm.delay_mean_us))
+        swarm, random = self.swarm, self._calls_random
+        delay_us = swarm.delay_min_us + int(random.expovariate(1 / swarm.delay_mean_us))
+        if self.late and random.random() < self.late:
+            delay_us += int(random.expovariate(1 / _LATE_MEAN_US))
+        return delay_us
+
+    def make_reliable(self) -> None:
+        super().make_reliable()
+        self.late = 0.0
 
     # Evidence.
 

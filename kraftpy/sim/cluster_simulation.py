@@ -102,7 +102,7 @@ class ClusterSimulation:
         self.invariants = QuorumInvariants()
         rules = ClusterRules(allows_unclean=self.swarm.allows_unclean)
         self.truth = ClusterTruth(self.invariants, rules, self.digest)
-        self.network = ClusterNetwork(self.heap, self.swarm.quorum, rng)
+        self.network = ClusterNetwork(self.heap, self.swarm, rng)
         self.faulty = True
         self._errors = _ErrorLog()
         self._next_look_us = 0

@@ -53,6 +53,8 @@ class ClusterSwarm:
     heartbeat_interval_ms: int = 600
     idle_interval_ms: int = 500
     balance_interval_ms: int = 300_000
+    # Of calls and answers, how many come seconds late, as from a connection that was stuck.
+    late: float = 0.0
     # Of shutdowns, how many are controlled.
     controlled: float = 0.5
 
@@ -77,9 +79,12 @@ def draw_cluster_swarm(random: Random) -> ClusterSwarm:
         nemesis_mean_us=random.choice((300_000, 1_000_000, 3_000_000)),
         fetch_max_bytes=random.choice((2_000, 100_000)),
     )
+    if random.random() < 0.1:
+        quorum = replace(quorum, delay_min_us=50_000, delay_mean_us=100_000)
     metadata_version = random.choice(_METADATA_VERSIONS)
-    session_timeout_ms = random.choice((800, 2_000, 9_000))
-    swarm = ClusterSwarm(
+    # A heartbeat waits for a commit as well; a session that can't be kept up tests nothing.
+    session_timeout_ms = max(random.choice((800, 2_000, 9_000)), 15 * quorum.round_trip_us // 1_000)
+    return ClusterSwarm(
         quorum=quorum,
         brokers=brokers,
         metadata_version=metadata_version,
@@ -95,9 +100,6 @@ def draw_cluster_swarm(random: Random) -> ClusterSwarm:
         heartbeat_interval_ms=session_timeout_ms // 5,
         idle_interval_ms=random.choice((100, 500, 500)),
         balance_interval_ms=random.choice((2_000, 300_000)),
+        late=random.choice((0.0, 0.01, 0.1)),
         controlled=random.choice((0.0, 0.5, 1.0)),
     )
-    if random.random() < 0.1:
-        slow = replace(quorum, delay_min_us=50_000, delay_mean_us=100_000)
-        swarm = replace(swarm, quorum=slow)
-    return swarm

@@ -6,6 +6,7 @@ The cluster simulation must find every one of them; see seeded_bugs.py for how.
 from __future__ import annotations
 
 import sys
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,8 @@ SEEDS = Path(__file__).with_name("controller_seeds.json")
 _serve = Controller._serve
 
 
-def answer_before_commit(
-    self: Controller, request_id: int, operation: Any, request: Any, caller: Any, now_ms: int
-) -> None:
-    _serve(self, request_id, operation, request, caller, now_ms)
+def answer_before_commit(self: Controller, request_id: int, *how: Any) -> None:
+    _serve(self, request_id, *how)
     while self._parked:
         parked = self._parked.popleft()
         self._effects.append(Answer(parked.request_id, parked.answer))
@@ -81,6 +80,7 @@ def stale_heartbeat_accepted(
 ) -> Any:
     broker = self._context.image.brokers.get(request.broker_id)
     if broker is not None:
+        request = copy(request)
         request.broker_epoch = broker.broker_epoch
     return _heartbeat(self, request, caller, now_ms, next_offset)
 
