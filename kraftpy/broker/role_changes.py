@@ -46,7 +46,7 @@ __all__ = ["Fetchers", "RoleChanges"]
 log = logging.getLogger(__name__)
 
 # Logs that are made or deleted at a time. Each waits for the disk most of its time.
-_CONCURRENT_LOGS: Final = 32
+_CONCURRENT_LOGS: Final = 64
 
 _T = TypeVar("_T")
 _Make: TypeAlias = Callable[[TopicPartition, Uuid, PartitionLog], Partition]
