@@ -1,4 +1,4 @@
-"""DescribeProducers (61): who has lately written to a partition, as its log knows them (KIP-664)."""
+"""DescribeProducers (61): who has lately written to a partition, as its log knows them."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kraftpy.broker.hosted_replicas import HostedReplicas
+from kraftpy.broker.hosted_replicas import HostedReplicas, find_again
 from kraftpy.broker.partition import Partition
 from kraftpy.log.offsets import UNKNOWN
 from kraftpy.protocol.errors import ErrorCode
@@ -31,21 +31,17 @@ class PendingDeletion:
 
     def is_decided(self, replicas: HostedReplicas) -> bool:
         """Whether the answer now says what became of it."""
-        found = replicas.lookup(self.partition.topic_partition)
-        if found is self.partition and found.is_leader:
-            low_watermark = found.low_watermark
+        partition = self.partition
+        code = find_again(partition, replicas)
+        if code is ErrorCode.NONE and not partition.is_leader:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        low_watermark = UNKNOWN
+        if code is ErrorCode.NONE:
+            low_watermark = partition.low_watermark
             if low_watermark < self._required_offset:
                 return False
-            self.answer.error_code = ErrorCode.NONE
-            self.answer.low_watermark = low_watermark
-            return True
-        self.answer.low_watermark = UNKNOWN
-        if isinstance(found, ErrorCode):
-            self.answer.error_code = found
-        elif found is self.partition:
-            self.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        else:
-            self.answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        self.answer.error_code = code
+        self.answer.low_watermark = low_watermark
         return True
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kraftpy.broker.hosted_replicas import HostedReplicas
+from kraftpy.broker.hosted_replicas import HostedReplicas, find_again
 from kraftpy.broker.partition import ALL_IN_SYNC, Partition
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k00_produce import PartitionProduceResponse
@@ -41,15 +41,13 @@ class PendingAppend:
 
     def verdict(self, replicas: HostedReplicas) -> ErrorCode | None:
         """What became of them; None while that is open."""
-        found = replicas.lookup(self.partition.topic_partition)
-        if isinstance(found, ErrorCode):
+        partition = self.partition
+        found = find_again(partition, replicas)
+        if found is not ErrorCode.NONE:
             return found
-        if found is not self.partition:
-            # The topic is gone, and another has its name.
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if not found.is_leader:
+        if not partition.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return self.verdict_of(found)
+        return self.verdict_of(partition)
 
     def verdict_of(self, leader: Partition) -> ErrorCode | None:
         if self._acks != ALL_IN_SYNC:

@@ -12,7 +12,7 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
 from kraftpy.purgatory.purgatory import Purgatory
 
-__all__ = ["HostedReplicas", "log_of"]
+__all__ = ["HostedReplicas", "find_again", "log_of"]
 
 
 class HostedReplicas(Protocol):
@@ -41,3 +41,14 @@ def log_of(partition: Partition) -> PartitionLog:
     log = partition.log
     assert isinstance(log, PartitionLog)
     return log
+
+
+def find_again(partition: Partition, replicas: HostedReplicas) -> ErrorCode:
+    """Whether a partition that was hosted some time ago still is; if not, why."""
+    found = replicas.lookup_by_id(partition.topic_id, partition.topic_partition[1])
+    if found is partition:
+        return ErrorCode.NONE
+    if isinstance(found, ErrorCode) and found is not ErrorCode.UNKNOWN_TOPIC_ID:
+        return found
+    # Its topic is gone. Who asked by name is answered so.
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,103 @@
+"""The data path's handlers, put together: a broker's listeners serve them beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kraftpy.api.handler import Handler
+from kraftpy.api.k00_produce import ProduceHandler
+from kraftpy.api.k01_fetch import FetchHandler
+from kraftpy.api.k02_list_offsets import ListOffsetsHandler
+from kraftpy.api.k21_delete_records import DeleteRecordsHandler
+from kraftpy.api.k23_offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from kraftpy.api.k34_alter_replica_log_dirs import AlterReplicaLogDirsHandler
+from kraftpy.api.k35_describe_log_dirs import DescribeLogDirsHandler
+from kraftpy.api.k61_describe_producers import DescribeProducersHandler
+from kraftpy.api.leader_hints import LeaderHints
+from kraftpy.broker.fetch_reader import FetchReader
+from kraftpy.broker.fetch_sessions import FetchSessions
+from kraftpy.broker.hosted_replicas import HostedReplicas
+from kraftpy.broker.metadata_view import BrokerMetadata
+from kraftpy.broker.replica_selector import RACK_AWARE_SELECTOR, RackAwareSelector
+from kraftpy.log.manager import LogManager
+from kraftpy.net.line import Spawn
+from kraftpy.observe.metrics import MetricRegistry
+from kraftpy.observe.topic_metrics import TopicMetrics
+from kraftpy.protocol.ids import Uuid
+from kraftpy.world import World
+
+__all__ = ["DATA_APIS", "DataSettings", "data_handlers"]
+
+DATA_APIS: Final = (0, 1, 2, 21, 23, 34, 35, 61)
+"""A broker's share in data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSettings:
+    fetch_max_bytes: int = 57_671_680
+    """`fetch.max.bytes`"""
+    session_slots: int = 1000
+    """`max.incremental.fetch.session.cache.slots`"""
+    selector_class: str | None = None
+    """`replica.selector.class`; only Kafka's rack-aware one does anything"""
+    cordoned_directories: Sequence[str] = ()
+    """`cordoned.log.dirs`"""
+
+
+def data_handlers(
+    settings: DataSettings,
+    world: World,
+    *,
+    replicas: HostedReplicas,
+    logs: LogManager,
+    cluster: BrokerMetadata,
+    spawn: Spawn,
+    metrics: TopicMetrics,
+    registry: MetricRegistry,
+    moved: Callable[[Uuid, int, Uuid], None],
+) -> list[Handler]:
+    """`spawn` starts tasks that live as long as the broker; `moved` is told where a replica is
+    that has been moved to another directory (DirectoryAssignments.assign).
+    """
+    clock = world.clock
+    hints = LeaderHints(replicas, cluster)
+    sessions = FetchSessions(
+        replicas.fetch_purgatory,
+        registry,
+        clock=clock,
+        random=world.rng.stream("fetch-sessions"),
+        slots=settings.session_slots,
+    )
+    is_rack_aware = settings.selector_class == RACK_AWARE_SELECTOR
+    reader = FetchReader(
+        replicas,
+        sessions,
+        cluster,
+        clock=clock,
+        metrics=metrics,
+        selector=RackAwareSelector() if is_rack_aware else None,
+    )
+    return [
+        ProduceHandler(replicas, hints, clock=clock, metrics=metrics, registry=registry),
+        FetchHandler(
+            replicas,
+            sessions,
+            reader,
+            hints,
+            clock=clock,
+            spawn=spawn,
+            metrics=metrics,
+            registry=registry,
+            max_bytes=settings.fetch_max_bytes,
+        ),
+        ListOffsetsHandler(replicas),
+        DeleteRecordsHandler(replicas),
+        OffsetForLeaderEpochHandler(replicas),
+        AlterReplicaLogDirsHandler(replicas, logs, spawn=spawn, moved=moved),
+        DescribeLogDirsHandler(
+            logs, world.disk, spawn=spawn, cordoned=settings.cordoned_directories
+        ),
+        DescribeProducersHandler(replicas),
+    ]
