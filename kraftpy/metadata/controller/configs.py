@@ -12,15 +12,16 @@ cluster's. (What unclean.leader.election.enable brings about is in elections.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kraftpy.config import DynamicConfig, NodeConfig, TopicConfig, describe_topic
-from kraftpy.metadata.controller.config_checks import (
-    list_default,
-    missing_resource,
-    wrong_settings,
+from kraftpy.metadata.controller.config_alterations import (
+    Alteration,
+    increments,
+    kind_of,
+    replacement,
 )
+from kraftpy.metadata.controller.config_checks import missing_resource, wrong_settings
 from kraftpy.metadata.controller.result import Caller, ControllerResult, Refusal
 from kraftpy.metadata.controller.view import MetadataView
 from kraftpy.metadata.features import ELIGIBLE_LEADER_REPLICAS
@@ -41,22 +42,11 @@ __all__ = ["MIN_ISR", "ConfigControl"]
 MIN_ISR: Final = "min.insync.replicas"
 
 
-class _Operation(IntEnum):
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
 class _Named(NamedTuple):
     """A resource as a request names it; its type may be none that we know."""
 
     resource_type: int
     name: str
-
-
-_Alteration: TypeAlias = Mapping[str, str | None] | Refusal
-"""The new value of each key, None to take it away, or why the request makes no sense."""
 
 
 class ConfigControl:
@@ -71,11 +61,13 @@ class ConfigControl:
         self, request: k44.IncrementalAlterConfigsRequest, _caller: Caller
     ) -> ControllerResult[k44.IncrementalAlterConfigsResponse]:
         """Set, delete, append to or subtract from single keys."""
-        alterations: dict[_Named, _Alteration] = {}
+        alterations: dict[_Named, Alteration] = {}
         for resource in request.resources:
             named = _Named(resource.resource_type, resource.resource_name)
             alterations[named] = (
-                _DUPLICATE_RESOURCE if named in alterations else self._increments(named, resource)
+                _DUPLICATE_RESOURCE
+                if named in alterations
+                else increments(self._present(named), resource)
             )
         refusals, records = self._alter(alterations, is_dry=request.validate_only)
         responses = [
@@ -94,11 +86,13 @@ class ConfigControl:
         self, request: k33.AlterConfigsRequest, _caller: Caller
     ) -> ControllerResult[k33.AlterConfigsResponse]:
         """Replace all settings of resources: what is not named goes."""
-        alterations: dict[_Named, _Alteration] = {}
+        alterations: dict[_Named, Alteration] = {}
         for resource in request.resources:
             named = _Named(resource.resource_type, resource.resource_name)
             alterations[named] = (
-                _DUPLICATE_RESOURCE if named in alterations else self._replacement(named, resource)
+                _DUPLICATE_RESOURCE
+                if named in alterations
+                else replacement(self._present(named), resource)
             )
         refusals, records = self._alter(alterations, is_dry=request.validate_only)
         responses = [
@@ -149,52 +143,11 @@ class ConfigControl:
         ]
 
     def _present(self, named: _Named) -> Mapping[str, str]:
-        kind = _kind(named.resource_type)
+        kind = kind_of(named.resource_type)
         return {} if kind is None else self._context.image.config(kind, named.name)
 
-    def _increments(self, named: _Named, resource: k44.AlterConfigsResource) -> _Alteration:
-        present = self._present(named)
-        changes: dict[str, str | None] = {}
-        for config in resource.configs:
-            key, value = config.name, config.value
-            if key in changes:
-                return Refusal(ErrorCode.INVALID_REQUEST, f"{key} is named twice")
-            if config.config_operation == _Operation.DELETE:
-                changes[key] = None
-                continue
-            if value is None:
-                return Refusal(ErrorCode.INVALID_REQUEST, f"{key} can't be set to null")
-            if config.config_operation == _Operation.SET:
-                changes[key] = value
-            elif config.config_operation in (_Operation.APPEND, _Operation.SUBTRACT):
-                items = _items(named.resource_type, key, present.get(key))
-                if items is None:
-                    message = f"{key} is no list, so that nothing can be added or taken away"
-                    return Refusal(ErrorCode.INVALID_CONFIG, message)
-                if config.config_operation == _Operation.APPEND:
-                    items += [each for each in value.split(",") if each not in items]
-                else:
-                    items = [each for each in items if each not in value.split(",")]
-                changes[key] = ",".join(items)
-            else:
-                message = f"there is no operation {config.config_operation}"
-                return Refusal(ErrorCode.INVALID_REQUEST, message)
-        return changes
-
-    def _replacement(self, named: _Named, resource: k33.AlterConfigsResource) -> _Alteration:
-        changes: dict[str, str | None] = {}
-        for config in resource.configs:
-            if config.name in changes:
-                return Refusal(ErrorCode.INVALID_REQUEST, f"{config.name} is named twice")
-            if config.value is None:
-                return Refusal(ErrorCode.INVALID_REQUEST, f"{config.name} can't be set to null")
-            changes[config.name] = config.value
-        for key in self._present(named):
-            changes.setdefault(key, None)
-        return changes
-
     def _alter(
-        self, alterations: Mapping[_Named, _Alteration], *, is_dry: bool
+        self, alterations: Mapping[_Named, Alteration], *, is_dry: bool
     ) -> tuple[dict[_Named, Refusal | None], tuple[MetadataRecord, ...]]:
         """What becomes of each resource, and the records of those that are accepted."""
         refusals: dict[_Named, Refusal | None] = {}
@@ -210,7 +163,7 @@ class ConfigControl:
         return refusals, () if is_dry else tuple(records)
 
     def _refuse(self, named: _Named, changes: Mapping[str, str | None]) -> Refusal | None:
-        kind = _kind(named.resource_type)
+        kind = kind_of(named.resource_type)
         if kind is None:
             message = f"there is no type {named.resource_type} of resources"
             return Refusal(ErrorCode.INVALID_REQUEST, message)
@@ -258,19 +211,3 @@ class ConfigControl:
 _DUPLICATE_RESOURCE: Final = Refusal(
     ErrorCode.INVALID_REQUEST, "the request names the resource twice"
 )
-
-
-def _kind(resource_type: int) -> ConfigResourceType | None:
-    try:
-        return ConfigResourceType(resource_type)
-    except ValueError:
-        return None
-
-
-def _items(resource_type: int, key: str, value: str | None) -> list[str] | None:
-    """The items of a list key, its default's if it isn't set; None for a key that is no list."""
-    kind = _kind(resource_type)
-    default = None if kind is None else list_default(kind, key)
-    if default is None or value is None:
-        return default
-    return [item for item in value.split(",") if item]
