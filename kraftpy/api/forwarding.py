@@ -9,6 +9,7 @@ controller. For the same reason ApiVersions shows what both sides know.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from kraftpy.api.handler import RequestContext
@@ -19,6 +20,7 @@ from kraftpy.protocol.codec import DecodeError
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.frames import decode_response
 from kraftpy.protocol.registry import API
+from kraftpy.world import Buffer
 
 __all__ = ["ForwardingHandler"]
 
@@ -33,12 +35,23 @@ class ForwardingHandler(AdministrativeHandler):
         self._forwarder = forwarder
 
     def handle(self, request: Any, context: RequestContext) -> None:
+        self.forward(context.frame, request, context)
+
+    def forward(
+        self,
+        frame: Buffer,
+        request: Any,
+        context: RequestContext,
+        complete: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Carry these bytes to the controller; `complete` may add to its answer."""
+
         def reply(outcome: bytes | ErrorCode) -> None:
-            self._reply(context, outcome)
+            self._reply(context, outcome, complete)
 
         channel = context.channel
         self._forwarder.forward(
-            context.frame,
+            frame,
             Sender(channel.principal, channel.client_host),
             reply,
             timeout_ms=_patience_ms(request),
@@ -55,7 +68,12 @@ class ForwardingHandler(AdministrativeHandler):
         common = max(own[0], low), min(own[1], high)
         return common if common[0] <= common[1] else None
 
-    def _reply(self, context: RequestContext, outcome: bytes | ErrorCode) -> None:
+    def _reply(
+        self,
+        context: RequestContext,
+        outcome: bytes | ErrorCode,
+        complete: Callable[[Any], None] | None,
+    ) -> None:
         if outcome is ErrorCode.UNSUPPORTED_VERSION:
             context.disconnect()
         elif isinstance(outcome, ErrorCode):
@@ -68,6 +86,8 @@ class ForwardingHandler(AdministrativeHandler):
                 log.error("the controller's answer is malformed %s: %s", context.describe(), error)
                 context.respond_error(ErrorCode.UNKNOWN_SERVER_ERROR)
             else:
+                if complete is not None:
+                    complete(response)
                 context.respond(response)
 
 

@@ -6,6 +6,7 @@ ApiVersions is nowhere in it: each dispatcher adds it for its own table.
 from __future__ import annotations
 
 from kraftpy.api.api_keys import CONTROLLER_APIS, FORWARDABLE_APIS
+from kraftpy.api.config_forwarding import CONFIG_APIS, ConfigForwardingHandler
 from kraftpy.api.controller_handler import ControllerHandler, ControllerMember
 from kraftpy.api.forwarding import ForwardingHandler
 from kraftpy.api.handler import Handler
@@ -51,7 +52,12 @@ def metadata_handlers(
         DescribeTopicPartitionsHandler(
             cluster, lambda: config.current.get_int("max.request.partition.size.limit")
         ),
-        *(ForwardingHandler(key, forwarder) for key in FORWARDABLE_APIS),
+        *(
+            ConfigForwardingHandler(key, forwarder, cluster, config)
+            if key in CONFIG_APIS
+            else ForwardingHandler(key, forwarder)
+            for key in FORWARDABLE_APIS
+        ),
     ]
 
 
