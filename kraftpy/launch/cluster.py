@@ -246,10 +246,14 @@ class Cluster:
         """Start every node and wait until all are ready. Raises LaunchError."""
         await self._wait_ready([await self._spawn(plan) for plan in self.nodes.values()])
 
+    async def start_node(self, node_id: int) -> None:
+        """Start one that does not run, and wait until it is ready. Raises LaunchError."""
+        await self._wait_ready([await self._spawn(self.nodes[node_id])])
+
     async def restart(self, node_id: int) -> None:
         """Stop the node if it runs, start it, and wait until it is ready. Raises LaunchError."""
         await self.stop_node(node_id)
-        await self._wait_ready([await self._spawn(self.nodes[node_id])])
+        await self.start_node(node_id)
 
     async def stop_node(self, node_id: int) -> None:
         """Stop it in good order; kill it if that takes too long."""
@@ -289,10 +293,10 @@ class Cluster:
             await self._runs[running[0]].ended.wait()
 
     async def _spawn(self, plan: NodePlan) -> _Run:
-        await self._forget_ready(plan)
         previous = self._runs.get(plan.node_id)
         if previous is not None and previous.is_running:
             raise LaunchError(f"node {plan.node_id} runs already")
+        await self._forget_ready(plan)
         started_at = self._clock.monotonic()
         log_start = self._log_size(plan)
         process = await self._processes.spawn(

@@ -1,0 +1,53 @@
+"""Stands in for `kraftpy node`: writes its ready file and obeys signals, or behaves badly.
+
+Run as a program. How it behaves is a setting, `stub.<node id>`:
+
+- nothing: ready at once, ends with code 0 at SIGTERM, and with 9 when its standard input ends
+- `crashes`: says two lines and ends with code 3
+- `never-ready`: says a line and waits
+- `deaf`: ready, and ignores SIGTERM
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--ready-file", type=Path)
+    options = parser.parse_args()
+    lines = options.config.read_text().splitlines()
+    settings = dict(line.split("=", 1) for line in lines)
+    node_id = settings["node.id"]
+    behaviour = settings.get(f"stub.{node_id}", "")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if behaviour == "deaf" else end)
+    descriptor = os.open(f"{settings['log.dirs']}/.lock", os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    kafka_variables = [name for name in os.environ if name.startswith("KAFKA_")]
+    print(f"node {node_id} runs, {kafka_variables=}", flush=True)
+    if behaviour == "crashes":
+        print("something broke", flush=True)
+        return 3
+    if behaviour != "never-ready":
+        unfinished = options.ready_file.with_suffix(".tmp")
+        unfinished.write_text(json.dumps({"nodes": []}))
+        unfinished.replace(options.ready_file)
+    sys.stdin.read()
+    return 9
+
+
+def end(number: int, frame: object) -> None:
+    print("ends", flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
