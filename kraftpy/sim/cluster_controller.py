@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraftpy.config import NodeConfig, from_mapping
 from kraftpy.config.dynamic import DynamicConfig
@@ -67,6 +67,16 @@ class _FixedVersion:
         raise ControllerError(ErrorCode.UNSUPPORTED_VERSION)
 
 
+class _Waiting(NamedTuple):
+    """A request that is not answered yet."""
+
+    request: Any
+    reply: OnReply
+    # That of the broker that asks, as it was committed when the request came.
+    epoch: int | None
+    arrived_us: int
+
+
 class _Leadership:
     """Passes the feed's news on, with the time."""
 
@@ -112,8 +122,7 @@ class SimulatedController(MetadataNode):
         self._swarm = swarm
         self.controller: Controller | None = None
         self.context: ControllerContext | None = None
-        # Requests that are not answered: what they were, whom to tell, and the broker's epoch.
-        self.replies: dict[int, tuple[Any, OnReply, int | None]] = {}
+        self.replies: dict[int, _Waiting] = {}
         self._last_id = 0
         self._alarm_us = -1
         self._polls = 0
@@ -182,7 +191,7 @@ class SimulatedController(MetadataNode):
             controller.note_contact(request.broker_id, request.broker_epoch, now_ms)
         self._last_id += 1
         epoch = None if sender_id == CLIENT else epoch_at_arrival(self.truth, request)
-        self.replies[self._last_id] = (request, reply, epoch)
+        self.replies[self._last_id] = _Waiting(request, reply, epoch, self.heap.now_us)
         controller.submit(self._last_id, request, Caller(api_version=api_version), now_ms)
         self.truth.note_event(self.heap.now_us, type(request).__name__, self.node_id, sender_id)
 
@@ -250,10 +259,9 @@ class SimulatedController(MetadataNode):
         waiting = self.replies.pop(effect.request_id, None)
         if waiting is None:
             raise InvariantViolated("answered-twice", f"{self.node_id}: {effect}")
-        request, reply, epoch = waiting
         if isinstance(effect, Answer):
-            check_answer(self.truth, request, effect.response, epoch)
-        reply(effect)
+            check_answer(self.truth, waiting.request, effect.response, waiting.epoch)
+        waiting.reply(effect)
 
     def _probed(self, incarnation: int, broker_id: int, is_refused: bool) -> None:
         controller = self.controller

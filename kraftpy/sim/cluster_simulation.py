@@ -75,6 +75,7 @@ class _ErrorLog(logging.Handler):
 class ClusterSimulation:
     __slots__ = (
         "_errors",
+        "_healed_us",
         "_nemesis",
         "_next_look_us",
         "_workload_random",
@@ -105,6 +106,7 @@ class ClusterSimulation:
         self.network = ClusterNetwork(self.heap, self.swarm, rng)
         self.faulty = True
         self._errors = _ErrorLog()
+        self._healed_us = 0
         self._next_look_us = 0
         self._workload_random = rng.stream("workload")
         self.controllers: dict[int, SimulatedController] = {}
@@ -239,6 +241,7 @@ class ClusterSimulation:
 
     def _heal(self) -> None:
         self.faulty = False
+        self._healed_us = self.heap.now_us
         self.network.make_reliable()
         for broker in self.brokers.values():
             broker.is_calm = True
@@ -275,18 +278,15 @@ class ClusterSimulation:
                 return f"broker {broker_id} is not there: {known}"
             if known.in_controlled_shutdown or broker.wants_to_stop:
                 return f"broker {broker_id} is about to stop"
-        return (
-            _partition_disorder(image)
-            or self._difference(image)
-            or next(
-                (
-                    f"controller {node_id} has not answered {list(each.replies)}"
-                    for node_id, each in self.controllers.items()
-                    if len(each.replies) > len(self.brokers) * 2
-                ),
-                None,
-            )
-        )
+        return _partition_disorder(image) or self._difference(image) or self._unanswered()
+
+    def _unanswered(self) -> str | None:
+        """A request that waits since before everything was healed."""
+        for node_id, controller in self.controllers.items():
+            for waiting in controller.replies.values():
+                if waiting.arrived_us < self._healed_us:
+                    return f"controller {node_id} has not answered {waiting.request}"
+        return None
 
     def _difference(self, image: MetadataImage) -> str | None:
         if image.pending_deletions:

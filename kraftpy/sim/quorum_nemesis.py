@@ -11,6 +11,7 @@ from kraftpy.raft import inputs
 from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, SnapshotId
 from kraftpy.raft.snapshot_content import snapshot_foot, snapshot_head
 from kraftpy.raft.voters import VoterSet
+from kraftpy.records.builder import BatchBuilder
 from kraftpy.sim.quorum_invariants import QuorumInvariants
 from kraftpy.sim.quorum_network import OPERATOR, QuorumNetwork
 from kraftpy.sim.quorum_node import Asker, QuorumNode
@@ -25,8 +26,10 @@ def snapshot_bytes(snapshot_id: SnapshotId, voters: VoterSet, kraft_version: int
     head, end_offset = snapshot_head(
         epoch=epoch, timestamp_ms=0, voters=voters, kraft_version=kraft_version
     )
-    foot = snapshot_foot(base_offset=end_offset, epoch=epoch, timestamp_ms=0)
-    return bytes(head) + b"%d" % snapshot_id.end_offset * 20 + bytes(foot)
+    body = BatchBuilder(base_offset=end_offset, leader_epoch=epoch)
+    body.append(None, b"%d" % snapshot_id.end_offset * 20, timestamp_ms=0)
+    foot = snapshot_foot(base_offset=end_offset + 1, epoch=epoch, timestamp_ms=0)
+    return bytes(head + body.build() + foot)
 
 
 class Nemesis:
