@@ -67,8 +67,10 @@ class Connections:
         del self._outstanding[node_id]
         return True
 
-    def back_off(self, node_id: int, now_ms: int) -> None:
-        self._backoff_until[node_id] = now_ms + self.backoff_ms
+    def back_off(self, node_id: int, now_ms: int, *, backoff_ms: int | None = None) -> None:
+        """Don't ask this node for a while; as long as after any failure unless told otherwise."""
+        wait_ms = self.backoff_ms if backoff_ms is None else backoff_ms
+        self._backoff_until[node_id] = now_ms + wait_ms
 
     def expire(self, now_ms: int) -> list[int]:
         """Give up what got no answer; the nodes that did not answer."""

@@ -21,8 +21,18 @@ from typing import NamedTuple, Protocol
 from kraftpy.log.epochs import LeaderEpochCache
 from kraftpy.world import Buffer, InternalInvariant, assert_always
 
-__all__ = ["BOOTSTRAP_SNAPSHOT", "Batch", "LogState", "LogView", "OffsetAndEpoch", "SnapshotId"]
+__all__ = [
+    "BOOTSTRAP_SNAPSHOT",
+    "MAX_BATCH_BYTES",
+    "Batch",
+    "LogState",
+    "LogView",
+    "OffsetAndEpoch",
+    "SnapshotId",
+]
 
+# The largest batch of a metadata log, and of a snapshot.
+MAX_BATCH_BYTES = 8 * 1024 * 1024
 _epoch_of = itemgetter(0)
 
 

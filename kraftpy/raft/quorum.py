@@ -32,7 +32,7 @@ from kraftpy.raft.effects import (
     TruncateLog,
 )
 from kraftpy.raft.election_state import NO_LEADER, ElectionState
-from kraftpy.raft.log_state import Batch, LogState, LogView, SnapshotId
+from kraftpy.raft.log_state import MAX_BATCH_BYTES, Batch, LogState, LogView, SnapshotId
 from kraftpy.raft.roles import (
     TRANSITIONS,
     Candidate,
@@ -67,7 +67,6 @@ __all__ = [
 T = TypeVar("T")
 
 _LEGAL = frozenset((each.origin, each.target, each.epoch) for each in TRANSITIONS)
-MAX_BATCH_BYTES = 8 * 1024 * 1024
 
 
 class InconsistentLeaderError(Exception):

@@ -18,8 +18,8 @@ from kraftpy.protocol.schema.control_records import (
     LeaderChangeMessageVoter,
 )
 from kraftpy.raft import rpc
-from kraftpy.raft.log_state import Batch, OffsetAndEpoch, SnapshotId
-from kraftpy.raft.quorum import MAX_BATCH_BYTES, Quorum
+from kraftpy.raft.log_state import MAX_BATCH_BYTES, Batch, OffsetAndEpoch, SnapshotId
+from kraftpy.raft.quorum import Quorum
 from kraftpy.raft.roles import Download, Follower, Leader, Progress
 from kraftpy.raft.voters import BOOTSTRAP_OFFSET, Endpoint, ReplicaKey, Voter
 from kraftpy.records.batch import RecordBatch

@@ -16,6 +16,7 @@ from enum import Enum, StrEnum
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from kraftpy.raft.log_state import SnapshotId
+from kraftpy.raft.snapshot_content import IncomingSnapshot
 from kraftpy.raft.voters import Endpoint, ReplicaKey, VoterSet
 
 __all__ = [
@@ -212,8 +213,7 @@ class Download:
 
     snapshot_id: SnapshotId
     position: int = 0
-    # The beginning of the snapshot, for as long as its first batch is not complete.
-    head: bytearray = field(default_factory=bytearray)
+    content: IncomingSnapshot = field(default_factory=IncomingSnapshot)
 
 
 @dataclass(slots=True)

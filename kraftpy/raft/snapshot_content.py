@@ -20,7 +20,7 @@ from kraftpy.protocol.schema.control_records import (
     SnapshotHeaderRecord,
     VotersRecord,
 )
-from kraftpy.raft.quorum import MAX_BATCH_BYTES
+from kraftpy.raft.log_state import MAX_BATCH_BYTES
 from kraftpy.raft.voters import VoterSet
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.control import (
@@ -36,6 +36,7 @@ from kraftpy.records.walker import AnyBatch, batch_at
 from kraftpy.world import Buffer
 
 __all__ = [
+    "IncomingSnapshot",
     "SnapshotHead",
     "data_batches",
     "read_snapshot_head",
@@ -97,28 +98,83 @@ def read_snapshot_head(data: Buffer) -> SnapshotHead:
     return SnapshotHead(voters, kraft_version, messages[0].last_contained_log_timestamp)
 
 
+class _Order:
+    """Looks at the batches of a snapshot, one after the other: are they sound, and in order?"""
+
+    __slots__ = ("_is_closed", "_is_open")
+
+    def __init__(self) -> None:
+        self._is_open = False
+        self._is_closed = False
+
+    def admit(self, batch: AnyBatch) -> RecordBatch | None:
+        """The batch, if it is the state machine's. InvalidRecord if it can't stand here."""
+        if not isinstance(batch, RecordBatch) or not batch.is_valid:
+            raise InvalidRecord("a snapshot is damaged: a batch is not what it was")
+        if self._is_closed:
+            raise InvalidRecord("a snapshot goes on behind its footer")
+        if not self._is_open:
+            if _first_type(batch) is not ControlType.SNAPSHOT_HEADER:
+                raise InvalidRecord("a snapshot does not begin with its header")
+            self._is_open = True
+        elif batch.is_control:
+            self._is_closed = _first_type(batch) is ControlType.SNAPSHOT_FOOTER
+        else:
+            return batch
+        return None
+
+    def finish(self) -> None:
+        if not self._is_closed:
+            raise InvalidRecord("a snapshot has no footer; it is cut off")
+
+
 def data_batches(batches: Iterable[AnyBatch]) -> Iterator[RecordBatch]:
     """The state machine's batches of a snapshot, out of all its batches in order.
 
     Raises InvalidRecord, in the end at the latest, unless header and footer are where they belong
     and everything is sound; what was given before then must not be believed.
     """
-    is_open = is_closed = False
+    order = _Order()
     for batch in batches:
-        if not isinstance(batch, RecordBatch) or not batch.is_valid:
-            raise InvalidRecord("a snapshot is damaged: a batch is not what it was")
-        if is_closed:
+        data = order.admit(batch)
+        if data is not None:
+            yield data
+    order.finish()
+
+
+class IncomingSnapshot:
+    """A snapshot that comes in pieces, which need not end where batches do.
+
+    It is looked at before it takes the place of anything: the sender's disk may have lied to it.
+    """
+
+    __slots__ = ("_head", "_order", "_rest")
+
+    def __init__(self) -> None:
+        self._head: SnapshotHead | None = None
+        self._order = _Order()
+        # The beginning of a batch that is not complete yet.
+        self._rest = bytearray()
+
+    def take(self, data: Buffer) -> None:
+        """Look at the next piece. Raises RecordDataError if this is no snapshot."""
+        self._rest += data
+        position = 0
+        while (batch := batch_at(self._rest, position)) is not None:
+            self._order.admit(batch)
+            if self._head is None:
+                self._head = read_snapshot_head(batch.data)
+            position += batch.size
+        del self._rest[:position]
+        if len(self._rest) > MAX_BATCH_BYTES:
+            raise InvalidRecord(f"a batch of a snapshot has more than {MAX_BATCH_BYTES} bytes")
+
+    def finish(self) -> SnapshotHead:
+        """There is no more to come. Raises RecordDataError unless it was all there."""
+        self._order.finish()
+        if self._rest or self._head is None:
             raise InvalidRecord("a snapshot goes on behind its footer")
-        if not is_open:
-            if _first_type(batch) is not ControlType.SNAPSHOT_HEADER:
-                raise InvalidRecord("a snapshot does not begin with its header")
-            is_open = True
-        elif batch.is_control:
-            is_closed = _first_type(batch) is ControlType.SNAPSHOT_FOOTER
-        else:
-            yield batch
-    if not is_closed:
-        raise InvalidRecord("a snapshot has no footer; it is cut off")
+        return self._head
 
 
 def _first_type(batch: RecordBatch) -> ControlType | None:

@@ -16,8 +16,7 @@ import re
 from contextlib import suppress
 
 from kraftpy.log.errors import StorageError
-from kraftpy.raft.log_state import SnapshotId
-from kraftpy.raft.quorum import MAX_BATCH_BYTES
+from kraftpy.raft.log_state import MAX_BATCH_BYTES, SnapshotId
 from kraftpy.raft.snapshot_content import SnapshotHead, read_snapshot_head
 from kraftpy.records.errors import RecordDataError
 from kraftpy.records.walker import batch_at

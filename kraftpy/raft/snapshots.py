@@ -1,8 +1,9 @@
 """Snapshots: FetchSnapshot from both sides, and which of the own ones may exist (section 9).
 
 A snapshot is named by the exclusive end offset and the epoch of the last record that it covers. Its
-bytes are opaque to the core, but for the first batch: header, kraft.version and voters as of
-its end. A download that is interrupted, by a new leader or a restart, begins again.
+batches are the state machine's, but for the first: header, kraft.version and voters as of its end.
+A download is checked as it comes, before it takes the place of the log. One that is interrupted, by
+a new leader or a restart, begins again.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from kraftpy.raft.effects import (
     WriteSnapshotChunk,
 )
 from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, SnapshotId
-from kraftpy.raft.quorum import MAX_BATCH_BYTES, Quorum
+from kraftpy.raft.quorum import Quorum
 from kraftpy.raft.replication import Replication
 from kraftpy.raft.roles import Download, Follower, Leader
-from kraftpy.raft.snapshot_content import read_snapshot_head
+from kraftpy.raft.snapshot_content import SnapshotHead
 from kraftpy.raft.voters import Endpoint, History, ReplicaKey
-from kraftpy.records.walker import batch_at
+from kraftpy.records.errors import RecordDataError
 from kraftpy.world import Buffer, FileSlice, InternalInvariant
 
 __all__ = ["SNAPSHOT_GONE", "SnapshotRefusal", "Snapshots"]
@@ -196,26 +197,38 @@ class Snapshots:
             or len(data) == 0
         ):
             return
-        if batch_at(download.head) is None:
-            download.head += data
-            if len(download.head) > MAX_BATCH_BYTES:
-                raise InternalInvariant(f"raft-snapshot-head: {len(download.head)} bytes")
+        is_last = download.position + len(data) >= answer.size
+        try:
+            download.content.take(data)
+            head = download.content.finish() if is_last else None
+        except RecordDataError as error:
+            self._refuse(role, f"raft-snapshot-damaged: {received}: {error}")
+            return
         quorum.effects.append(WriteSnapshotChunk(received, download.position, data))
         download.position += len(data)
         role.fetch_deadline_ms = quorum.now_ms + quorum.config.fetch_timeout_ms
-        if download.position >= answer.size:
-            self._install(role, download)
+        if head is not None:
+            role.download = None
+            self._install(received, head)
+
+    def _refuse(self, role: Follower, reason: str) -> None:
+        """Better no snapshot than this one. The leader may have another soon; it isn't stormed."""
+        quorum = self._quorum
+        leader_id = quorum.election.leader_id
+        quorum.blame(leader_id, reason)
+        self.drop(role)
+        role.fetch_deadline_ms = quorum.now_ms + quorum.config.fetch_timeout_ms
+        quorum.connections.back_off(
+            leader_id, quorum.now_ms, backoff_ms=quorum.config.fetch_timeout_ms // 2
+        )
 
     def drop(self, role: Follower) -> None:
         if role.download is not None:
             self._quorum.effects.append(DropDownload(role.download.snapshot_id))
             role.download = None
 
-    def _install(self, role: Follower, download: Download) -> None:
+    def _install(self, snapshot_id: SnapshotId, head: SnapshotHead) -> None:
         quorum = self._quorum
-        role.download = None
-        snapshot_id = download.snapshot_id
-        head = read_snapshot_head(download.head)
         quorum.token += 1
         older = quorum.log.install(snapshot_id, quorum.token)
         last_offset = snapshot_id.end_offset - 1

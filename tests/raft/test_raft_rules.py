@@ -26,9 +26,8 @@ from kraftpy.raft import inputs
 from kraftpy.raft.core import RaftCore
 from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.elections import Elections
-from kraftpy.raft.log_state import Batch, SnapshotId
+from kraftpy.raft.log_state import MAX_BATCH_BYTES, Batch, SnapshotId
 from kraftpy.raft.memory_storage import MemoryStorage
-from kraftpy.raft.quorum import MAX_BATCH_BYTES
 from kraftpy.raft.replication import Replication
 from kraftpy.raft.roles import Candidate, Follower, Leader, Progress, Resigned, RoleName, Unattached
 from kraftpy.raft.voters import VoterSet

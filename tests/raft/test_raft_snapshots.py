@@ -257,3 +257,29 @@ def test_a_snapshot_begins_with_its_header() -> None:
         read_snapshot_head(leader_change.data)
     with pytest.raises(InvalidRecord, match="control batch"):
         read_snapshot_head(data[:20])
+
+
+@pytest.mark.parametrize("damage", ["head", "body", "foot", "cut"])
+def test_a_damaged_snapshot_takes_the_place_of_nothing(damage: str) -> None:
+    """The leader's disk rots; a follower that is behind keeps what it has, and says so once."""
+    cluster = far_behind(chunk_bytes=70)
+    snapshots = cluster.nodes[1].storage.log.snapshots
+    sound = snapshots[SnapshotId(9, 1)]
+    place = {"head": 30, "body": len(sound) // 2, "foot": len(sound) - 5, "cut": 0}[damage]
+    bad = bytearray(sound)
+    bad[place] ^= 1
+    snapshots[SnapshotId(9, 1)] = sound[:-8] if damage == "cut" else bytes(bad)
+    before = cluster.nodes[3].storage.log.copy()
+    cluster.start(3)
+    cluster.advance(7_000)
+    assert cluster.nodes[3].storage.log == before
+    faults = [each for each in cluster.nodes[3].effects if isinstance(each, fx.PeerFault)]
+    assert [fault.reason.partition(":")[0] for fault in faults] == ["raft-snapshot-damaged"]
+    downloads = [
+        line for line in cluster.lines if "FetchSnapshot 9-1 at 0" in line and "3 ->" in line
+    ]
+    assert 3 <= len(downloads) <= 8
+    assert cluster.leader() == 1
+    snapshots[SnapshotId(9, 1)] = sound
+    cluster.advance(2_000)
+    assert cluster[3].quorum.log.high_watermark == 9
