@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias, cast
 
 from kraftpy.api.handler import ApiError, Handler, RequestContext
 from kraftpy.api.leader_hints import LeaderHints, is_misdirected
@@ -39,7 +39,6 @@ from kraftpy.protocol.schema.k00_produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -68,7 +67,10 @@ _EXPECTED: Final = (
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-_EXPIRES = "ExpiresPerSec"
+_EXPIRES: Final = "ExpiresPerSec"
+
+# What comes in is bytes; slices of files only go out.
+_Records: TypeAlias = Buffer | None
 
 
 class _Append:
@@ -157,7 +159,7 @@ class ProduceHandler(Handler):
                     self._count_failure(found, None)
                     continue
                 try:
-                    batch = single_batch(_buffer(data), produce_version=version)
+                    batch = single_batch(cast("_Records", data.records), produce_version=version)
                 except RecordDataError as error:
                     _fail_by(result, error)
                     self._count_failure(error.error_code, found)
@@ -269,13 +271,6 @@ class ProduceHandler(Handler):
         for topic in response.responses:
             for result in topic.partition_responses:
                 yield result.error_code
-
-
-def _buffer(data: PartitionProduceData) -> Buffer | None:
-    """What came in is bytes; slices of files only go out."""
-    records = data.records
-    assert records is None or isinstance(records, bytes | bytearray | memoryview)
-    return records
 
 
 def _end_without_answer(answer: ProduceResponse, context: RequestContext) -> None:

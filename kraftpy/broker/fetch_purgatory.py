@@ -61,6 +61,11 @@ class FetchPurgatory(Purgatory[Any]):
     def interest_count(self) -> int:
         return sum(map(len, self._interests.values()))
 
+    def stir(self, key: Hashable) -> None:
+        """Something has happened that is to be told, but that nobody waits for."""
+        for interest in tuple(self._interests.get(key, ())):
+            interest.stir()
+
     def check_and_complete(self, key: Hashable) -> int:
         count = 0
         for interest in tuple(self._interests.get(key, ())):

@@ -7,12 +7,14 @@ All keys are topic-partitions.
 | records appended to a leader's log | | x | | |
 | high watermark moved | x | x | x | |
 | a flush has made records count | x | | | |
-| somebody's log start moved | | | x | |
+| somebody's log start moved | | s | x | |
+| a leader has new metadata, so perhaps another ISR | | s | | |
 | role changed, deleted, or its directory failed | x | x | x | |
 | metadata shows another leader | | | | x |
 
 A transaction that ends moves the last stable offset in the same moment as the append of its marker,
-or later with the high watermark, so it needs no event of its own.
+or later with the high watermark, so it needs no event of its own. What
+is marked `s` ends no fetch, but fetch sessions have to look at the partition (fetch_sessions.py).
 """
 
 from __future__ import annotations
@@ -87,7 +89,11 @@ class ReplicaPurgatories:
         self.produce.check_and_complete(key)
 
     def log_start_moved(self, key: TopicPartition) -> None:
+        self.fetch.stir(key)
         self.delete_records.check_and_complete(key)
+
+    def leads(self, key: TopicPartition) -> None:
+        self.fetch.stir(key)
 
     def role_changed(self, key: TopicPartition) -> None:
         """Also for replicas that are gone, or offline."""

@@ -99,6 +99,7 @@ class ReplicaManager:
             fetchers=fetchers,
             assignments=assignments,
             make=self._make_partition,
+            leads=self._leads,
             gone=self._gone,
             is_stopping=is_stopping,
         )
@@ -318,6 +319,9 @@ class ReplicaManager:
             lag_time_max_ms=self._settings.lag_time_max_ms,
             min_insync_replicas=self._min_insync_replicas(topic_partition[0]),
         )
+
+    def _leads(self, topic_partition: TopicPartition) -> None:
+        self._purgatories.leads(topic_partition)
 
     def _gone(self, topic_partition: TopicPartition) -> None:
         """Whoever waits for the replica need not wait any longer."""

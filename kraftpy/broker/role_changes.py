@@ -83,10 +83,13 @@ class RoleChanges:
         fetchers: Fetchers,
         assignments: DirectoryAssignments,
         make: _Make,
+        leads: Callable[[TopicPartition], None],
         gone: Callable[[TopicPartition], None],
         is_stopping: Callable[[], bool],
     ) -> None:
-        """`gone` is told of replicas that are not, or no longer, online here."""
+        """`leads` is told of each leader with new metadata, `gone` of replicas that are not, or no
+        longer, online here.
+        """
         self._broker_id = broker_id
         self._clock = clock
         self._hosted = hosted
@@ -94,6 +97,7 @@ class RoleChanges:
         self._fetchers = fetchers
         self._assignments = assignments
         self._make = make
+        self._leads = leads
         self._gone = gone
         self._is_stopping = is_stopping
 
@@ -168,6 +172,7 @@ class RoleChanges:
         except StorageError as error:
             # Its directory has just failed, and everybody was told.
             log.warning("%r does not lead: %s", partition, error)
+        self._leads(partition.topic_partition)
 
     async def _follow(self, changes: Sequence[PartitionChange]) -> None:
         # Before the role changes: what an old leader answers must not be taken for the new one's.
