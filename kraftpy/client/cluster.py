@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kraftpy.client.settings import ClientSettings
     from kraftpy.world import Address, Random
 
-__all__ = ["Broker", "Cluster", "Leader", "PartitionInfo", "TopicInfo"]
+__all__ = ["Broker", "Cluster", "Leader", "PartitionInfo", "TopicInfo", "topic_info"]
 
 _NO_LEADER = -1
 
@@ -257,9 +257,23 @@ class Cluster:
                 older = known.partitions
             else:
                 self._names.pop(known.topic_id, None)
-        partitions = {}
-        for each in topic.partitions:
-            info = PartitionInfo(
+        info = topic_info(name, topic)
+        for partition, before in older.items():
+            now = info.partitions.get(partition)
+            if now is not None and before.leader_epoch > now.leader_epoch >= 0:
+                info.partitions[partition] = before
+        self._topics[name] = info
+        if topic.topic_id != ZERO_UUID:
+            self._names[topic.topic_id] = name
+
+
+def topic_info(name: str, topic: MetadataResponseTopic) -> TopicInfo:
+    """A topic of a Metadata answer, its partitions in order."""
+    return TopicInfo(
+        name,
+        topic.topic_id,
+        {
+            each.partition_index: PartitionInfo(
                 each.partition_index,
                 each.leader_id,
                 each.leader_epoch,
@@ -268,16 +282,8 @@ class Cluster:
                 tuple(each.offline_replicas),
                 error_code(each.error_code),
             )
-            before = older.get(each.partition_index)
-            if before is not None and before.leader_epoch > each.leader_epoch >= 0:
-                info = before
-            partitions[each.partition_index] = info
-        self._topics[name] = TopicInfo(
-            name,
-            topic.topic_id,
-            dict(sorted(partitions.items())),
-            error_code(topic.error_code),
-            topic.is_internal,
-        )
-        if topic.topic_id != ZERO_UUID:
-            self._names[topic.topic_id] = name
+            for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+        },
+        error_code(topic.error_code),
+        topic.is_internal,
+    )
