@@ -13,8 +13,8 @@ All keys are topic-partitions.
 | metadata shows another leader | | | | x |
 
 A transaction that ends moves the last stable offset in the same moment as the append of its marker,
-or later with the high watermark, so it needs no event of its own. What
-is marked `s` ends no fetch, but fetch sessions have to look at the partition (fetch_sessions.py).
+or later with the high watermark, so it needs no event of its own. What is marked `s` ends no fetch,
+but fetch sessions have to look at the partition (fetch_sessions.py).
 """
 
 from __future__ import annotations

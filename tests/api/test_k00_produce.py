@@ -60,7 +60,7 @@ async def test_every_version_appends(broker: Broker, version: int) -> None:
     assert broker.rig.partition("alone").log.log_end_offset == 3
 
 
-async def test_log_append_time(broker: Broker) -> None:
+async def test_log_append_time(broker: Broker, autojump_clock: object) -> None:
     """REP-24."""
     log = broker.rig.partition("alone").log
     log.config = replace(log.config, timestamp_type=TimestampType.LOG_APPEND_TIME)  # type: ignore[misc]
