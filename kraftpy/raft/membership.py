@@ -12,7 +12,7 @@ become 1: one control batch says so and names the same voters, now with their di
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from kraftpy.protocol.errors import ErrorCode
@@ -299,8 +299,16 @@ class Membership:
         quorum = self._quorum
         if kraft_version == quorum.kraft_versions.latest:
             return quorum.kraft_versions.latest_offset
-        voters = self._known_voters().to_record()
+        known = self._known_voters()
         self._reported.clear()
+        role = quorum.role
+        if isinstance(role, Leader):
+            # Their keys have directories from now on; what is known of their progress stays known.
+            for voter in known.voters:
+                progress = role.progress.pop(ReplicaKey(voter.key.node_id), None)
+                if progress is not None:
+                    role.progress[voter.key] = replace(progress, key=voter.key)
+        voters = known.to_record()
         return self._replication.append_control(
             [KRaftVersionRecord(kraft_version=kraft_version), voters]
         )

@@ -33,7 +33,7 @@ __all__ = ["MAX_OBSERVERS", "MAX_PARKED_FETCHES", "Replication"]
 
 MAX_PARKED_FETCHES = 1_000
 # Anybody can fetch under any name. Of so many observers the leader knows the progress.
-MAX_OBSERVERS = 10_000
+MAX_OBSERVERS = 2_000
 
 
 @dataclass(slots=True)

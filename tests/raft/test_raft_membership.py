@@ -360,12 +360,16 @@ def test_auto_join_replaces_its_stale_entry() -> None:
     assert cluster[1].quorum.voters.latest.contains(key_of(3, 1))
 
 
+def description() -> describe_quorum.DescribeQuorumRequest:
+    part = describe_quorum.RequestPartitionData()
+    topic = describe_quorum.RequestTopicData(topic_name="__cluster_metadata", partitions=[part])
+    return describe_quorum.DescribeQuorumRequest(topics=[topic])
+
+
 def test_describe_quorum_is_for_the_leader() -> None:
     """KRF-84"""
     cluster = elected(3, 1)
-    part = describe_quorum.RequestPartitionData()
-    topic = describe_quorum.RequestTopicData(topic_name="__cluster_metadata", partitions=[part])
-    request = describe_quorum.DescribeQuorumRequest(topics=[topic])
+    request = description()
     said = cluster.ask(1, request).topics[0].partitions[0]
     assert (said.leader_id, said.leader_epoch, said.high_watermark) == (1, 1, 3)
     assert [each.replica_id for each in said.current_voters] == [1, 2, 3]
@@ -436,6 +440,17 @@ def test_kraft_version_rises_when_every_voter_has_reported() -> None:
     assert cluster[1].quorum.log.high_watermark == end_offset + 2
     # What it is for.
     assert outcome(cluster, add(4)) is ErrorCode.NONE
+
+
+def test_an_upgrade_leaves_every_voter_its_progress() -> None:
+    """KRF-82, KRF-84: under its new key, and no observer of the same name"""
+    cluster = reported()
+    cluster.cut = {(2, 1), (3, 1), (4, 1)}
+    upgrade(cluster)
+    said = cluster.ask(1, description()).topics[0].partitions[0]
+    assert [each.replica_id for each in said.current_voters] == [1, 2, 3]
+    assert min(each.log_end_offset for each in said.current_voters) > 0
+    assert [each.replica_id for each in said.observers] == [4]
 
 
 def test_kraft_version_waits_for_a_silent_voter() -> None:
