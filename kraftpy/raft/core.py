@@ -327,7 +327,6 @@ class RaftCore:
         quorum = self.quorum
         now_ms = quorum.now_ms
         if quorum.may_campaign and now_ms >= role.fetch_deadline_ms:
-            self._snapshots.drop(role)
             quorum.become_prospective()
             return
         if quorum.connections.fetches_anywhere(now_ms):

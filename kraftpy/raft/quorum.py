@@ -21,6 +21,7 @@ from kraftpy.protocol.schema.control_records import KRaftVersionRecord, VotersRe
 from kraftpy.raft.connections import Connections
 from kraftpy.raft.effects import (
     AppendLog,
+    DropDownload,
     Effect,
     HighWatermarkAdvanced,
     LeaderChanged,
@@ -324,6 +325,8 @@ class Quorum:
         self._promise(election)
         self.role = role
         self.connections.forget()
+        if isinstance(origin, Follower) and origin.download is not None:
+            self.effects.append(DropDownload(origin.download.snapshot_id))
         if isinstance(origin, Leader):
             self.effects.append(LeadershipLost(old_epoch))
             for lost in self._leadership_watchers:

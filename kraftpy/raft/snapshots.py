@@ -186,7 +186,7 @@ class Snapshots:
         if download is None:
             return
         if answer.error_code in SNAPSHOT_GONE:
-            self.drop(role)
+            self._drop(role)
             return
         received = SnapshotId(answer.snapshot_id.end_offset, answer.snapshot_id.epoch)
         data = answer.unaligned_records
@@ -216,13 +216,13 @@ class Snapshots:
         quorum = self._quorum
         leader_id = quorum.election.leader_id
         quorum.blame(leader_id, reason)
-        self.drop(role)
+        self._drop(role)
         role.fetch_deadline_ms = quorum.now_ms + quorum.config.fetch_timeout_ms
         quorum.connections.back_off(
             leader_id, quorum.now_ms, backoff_ms=quorum.config.fetch_timeout_ms // 2
         )
 
-    def drop(self, role: Follower) -> None:
+    def _drop(self, role: Follower) -> None:
         if role.download is not None:
             self._quorum.effects.append(DropDownload(role.download.snapshot_id))
             role.download = None

@@ -6,9 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from driver_rig import setting
 from raft_cluster import CLUSTER_ID, Cluster, directory, endpoint_of
 from test_raft_rules import elected, fetch_request, fetched
+from test_raft_snapshot_keeper import running
 
+from kraftpy.metadata.snapshot_policy import SnapshotSettings
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema import k01_fetch as fetch
@@ -19,6 +22,8 @@ from kraftpy.raft import effects as fx
 from kraftpy.raft import inputs, replication
 from kraftpy.raft.roles import Follower, Leader, RoleName
 from kraftpy.raft.rpc import METADATA_TOPIC
+from kraftpy.world.memory_disk import MemoryDisk
+from kraftpy.world.real import real_world
 
 
 def begin_request(leader_id: int, epoch: int) -> begin.BeginQuorumEpochRequest:
@@ -222,3 +227,18 @@ def test_dead_bootstrap_servers_do_not_hide_voters_that_are_known() -> None:
     cluster.crash(1)
     cluster.advance(20_000)
     assert cluster.election(4).leader_id == cluster.leader()
+
+
+async def test_a_forged_request_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """KRF-35: of a whole node, which goes on."""
+    world = replace(real_world(), disk=MemoryDisk())
+    async with running(world, "/meta", SnapshotSettings()) as lone:
+        answers: list[Any] = []
+        for _ in range(3):
+            request = begin_request(7, lone.driver.election.epoch)
+            assert lone.driver.submit(request, answers.append)
+        await lone.propose(setting("a", "1"))
+        errors = [answer.topics[0].partitions[0].error_code for answer in answers]
+        assert errors == [ErrorCode.INVALID_REQUEST] * 3
+    (line,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert line.getMessage().startswith("node 7: raft-two-leaders")

@@ -213,6 +213,10 @@ def test_a_download_that_is_interrupted_begins_again() -> None:
         cluster.deliver()
     quorum = cluster[3].quorum
     quorum.become_unattached(2)
+    effects = cluster.step(3, inputs.TimeAdvanced())
+    assert [each for each in effects if isinstance(each, fx.DropDownload)] == [
+        fx.DropDownload(SnapshotId(9, 1))
+    ]
     cluster.messages.clear()
     cluster.advance(4_000)
     assert cluster[3].quorum.log.high_watermark >= 9
