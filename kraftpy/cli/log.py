@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
+from kraftpy.cli.bytes_text import json_bytes, printable
 from kraftpy.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandFailed
 
 if TYPE_CHECKING:
@@ -87,15 +87,7 @@ def run(options: Namespace) -> int:
 
 
 def _show_json(path: str, entry: Entry) -> None:
-    print(json.dumps({"file": path, "type": entry.kind.value, **entry.facts}, default=_json_bytes))
-
-
-def _json_bytes(value: bytes) -> str | dict[str, str]:
-    """Text where it is text."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(value).decode()}
+    print(json.dumps({"file": path, "type": entry.kind.value, **entry.facts}, default=json_bytes))
 
 
 def _show_text(path: str, entry: Entry) -> None:
@@ -134,20 +126,10 @@ def _text(name: str, value: Any) -> str:
         case int() if name in _OPTIONAL_NUMBERS:
             return f"OptionalLong[{value}]"
         case bytes():
-            return _printable(value.decode(errors="replace"))
+            return printable(value.decode(errors="replace"))
         case list():
-            return f"[{','.join(_printable(each) for each in value)}]"
+            return f"[{','.join(printable(each) for each in value)}]"
         case dict():
             return json.dumps(value, separators=(",", ":"))
         case _:
             return str(value)
-
-
-def _printable(text: str) -> str:
-    """One line, and nothing that a terminal takes for a command."""
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )

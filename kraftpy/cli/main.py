@@ -34,6 +34,9 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("up", "kraftpy.cli.up", "run a whole cluster on this machine"),
     Command("node", "kraftpy.cli.node", "run one node in the foreground"),
+    Command("topics", "kraftpy.cli.topics", "create, list, describe and delete topics"),
+    Command("produce", "kraftpy.cli.produce", "send lines from standard input to a topic"),
+    Command("consume", "kraftpy.cli.consume", "print the records of a topic"),
     Command("api-versions", "kraftpy.cli.api_versions", "show the APIs and versions a node serves"),
     Command("config", "kraftpy.cli.config", "show every configuration key and what it means"),
     Command("log", "kraftpy.cli.log", "show what is in the files of a log"),
@@ -45,7 +48,9 @@ examples:
   kraftpy up                                a cluster of three nodes, from 127.0.0.1:9092 on
   kraftpy node                              a node for development, on 127.0.0.1:9092
   kraftpy node server.properties            a node from a Kafka-style properties file
-  kraftpy api-versions -b 127.0.0.1:9092    what that node serves
+  kraftpy topics create events              a topic
+  kraftpy produce events < lines.txt        records into it, one for each line
+  kraftpy consume events --from-beginning   and out of it
 
 `kraftpy COMMAND --help` explains one command.
 """

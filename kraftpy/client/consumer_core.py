@@ -128,7 +128,7 @@ class ConsumerCore:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._fetchers: dict[int, NodeFetcher] = {}
         self._buffer: deque[Fetched] = deque()
-        self._failures: deque[Exception] = deque()
+        self._failures: deque[tuple[TopicPartition | None, Exception]] = deque()
         self.buffered_bytes = 0
 
     # What users do.
@@ -206,7 +206,7 @@ class ConsumerCore:
         left = max_records
         while self._buffer and left > 0 and not (self._failures and taken):
             if self._failures:
-                raise self._failures.popleft()
+                raise self._failures.popleft()[1]
             fetched = self._buffer[0]
             state = self._state(fetched.where)
             try:
@@ -214,7 +214,8 @@ class ConsumerCore:
             except RecordDataError as damage:
                 self._drop(fetched.where)
                 state.rewind()
-                self._failures.append(KafkaError(damage.error_code, f"{fetched.where}: {damage}"))
+                failure = KafkaError(damage.error_code, f"{fetched.where}: {damage}")
+                self._failures.append((fetched.where, failure))
                 continue
             state.position = fetched.position
             state.position_epoch = fetched.position_epoch
@@ -225,7 +226,7 @@ class ConsumerCore:
                 self._buffer.popleft()
                 self.buffered_bytes -= fetched.size
         if self._failures and not taken:
-            raise self._failures.popleft()
+            raise self._failures.popleft()[1]
         return taken
 
     # What the shell does.
@@ -262,9 +263,14 @@ class ConsumerCore:
         return state
 
     def _drop(self, where: TopicPartition) -> None:
-        """Forget what is buffered of a partition."""
+        """Forget what is buffered of a partition, failures included: the user has moved on."""
+        self._failures = deque(each for each in self._failures if each[0] != where)
         self._buffer = deque(each for each in self._buffer if each.where != where)
         self.buffered_bytes = sum(each.size for each in self._buffer)
+
+    def _fail(self, state: PartitionState, failure: Exception) -> None:
+        """Tell the user, with the next `take`, unless a seek makes it pointless."""
+        self._failures.append((state.where, failure))
 
     def _ask_if_needed(self, state: PartitionState) -> None:
         """Look up or check the position, if it must be before anything is fetched."""
@@ -274,7 +280,7 @@ class ConsumerCore:
             state.is_asking = True
             if state.reset_to is None:
                 why = f"{state.where} has no position, and auto_offset_reset is none"
-                self._failures.append(KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why))
+                self._fail(state, KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why))
                 return
             found = partial(self._found, state, state.generation)
             self._offsets.ask(Question(state.where, state.reset_to, found, expires_ms=None))
@@ -297,7 +303,7 @@ class ConsumerCore:
             return
         if isinstance(outcome, Exception):
             # The partition stays as it is until the user seeks or assigns anew.
-            self._failures.append(outcome)
+            self._fail(state, outcome)
         elif outcome.offset < 0:
             # No record is that young: the end is where it will come.
             state.reset(LATEST_TIMESTAMP)
@@ -319,7 +325,7 @@ class ConsumerCore:
         if isinstance(outcome, UnsupportedVersion):
             return
         if isinstance(outcome, Exception):
-            self._failures.append(outcome)
+            self._fail(state, outcome)
         elif outcome.offset < state.fetch_offset or outcome.leader_epoch < state.fetch_epoch:
             self._diverged(state, outcome.offset, outcome.leader_epoch)
 
@@ -334,7 +340,7 @@ class ConsumerCore:
         elif self._policy is None:
             state.is_asking = True
             state.generation += 1
-            self._failures.append(LogTruncated(*state.where, position, min(end_offset, position)))
+            self._fail(state, LogTruncated(*state.where, position, min(end_offset, position)))
         elif end_offset < 0 or epoch < 0:
             state.reset(self._policy)
         else:
@@ -376,7 +382,7 @@ class ConsumerCore:
         error = ErrorCode.NONE if topic is None else topic.error
         if error != ErrorCode.NONE and not error.retriable:
             state.is_asking = True
-            self._failures.append(KafkaError(error, f"topic {state.where.topic}: {error.message}"))
+            self._fail(state, KafkaError(error, f"topic {state.where.topic}: {error.message}"))
         else:
             self.cluster.refresh()
 
@@ -411,12 +417,12 @@ class ConsumerCore:
                 if where in self._states:
                     self._states[where].replica_id = -1
             if not isinstance(failure, ConnectionLost):
-                self._failures.append(failure)
+                self._failures.append((None, failure))
 
         def refused(code: ErrorCode) -> None:
             self.cluster.refresh()
             if not code.retriable:
-                self._failures.append(KafkaError(code))
+                self._failures.append((None, KafkaError(code)))
 
         return fetcher.call(broker, wishes, received=received, failed=failed, refused=refused)
 
@@ -443,7 +449,7 @@ class ConsumerCore:
             self.cluster.refresh()
         else:
             state.not_before_ms = now_ms + client.retry_backoff_max_ms
-            self._failures.append(KafkaError(code, f"{state.where}: {code.message}"))
+            self._fail(state, KafkaError(code, f"{state.where}: {code.message}"))
 
     def _keep(self, state: PartitionState, data: PartitionData) -> None:
         records = data.records
@@ -461,13 +467,13 @@ class ConsumerCore:
             )
         except RecordDataError as damage:
             state.is_asking = True
-            self._failures.append(KafkaError(damage.error_code, f"{state.where}: {damage}"))
+            self._fail(state, KafkaError(damage.error_code, f"{state.where}: {damage}"))
             return
         end = fetched.end
         if end is None:
             state.is_asking = True
             why = f"the batch at {state.where} {state.fetch_offset} doesn't fit into a fetch"
-            self._failures.append(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, why))
+            self._fail(state, KafkaError(ErrorCode.MESSAGE_TOO_LARGE, why))
             return
         state.fetch_offset, state.fetch_epoch = end
         self._buffer.append(fetched)
@@ -481,6 +487,6 @@ class ConsumerCore:
             state.not_before_ms = now_ms + self._settings.client.retry_backoff_ms
         elif self._policy is None:
             state.is_asking = True
-            self._failures.append(OffsetOutOfRange(*state.where, state.fetch_offset))
+            self._fail(state, OffsetOutOfRange(*state.where, state.fetch_offset))
         else:
             state.reset(self._policy)
