@@ -239,7 +239,9 @@ class Cluster:
             member.partition.lead(told, self.now_ms)
         elif member.partition.follow(told):
             member.core = FetcherCore(
-                FetcherSettings(broker_id=broker_id), Traffic(), lambda: member.broker_epoch
+                FetcherSettings(broker_id=broker_id, first_backoff_ms=5),
+                Traffic(),
+                lambda: member.broker_epoch,
             )
             if self.leader_id >= 0:
                 member.core.add(member.partition)
