@@ -1,0 +1,189 @@
+"""The task of a fetcher: it carries out what fetcher_core says, on a connection of its own.
+
+Logs are truncated through the log manager, which lowers checkpoints as well, and what has to be
+flushed is flushed before the next fetch says that this replica has it. Neither is interrupted half
+way: when a partition is taken from the fetcher, `settled` waits for that, and for nothing else. The
+wait for an answer ends with the fetcher.
+
+Where the leader is reached is asked anew for each request, since brokers may move.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+import trio
+
+from kraftpy.broker.fetcher_core import FetcherCore
+from kraftpy.broker.fetcher_steps import (
+    ChangeLogs,
+    Fetch,
+    FindOffsets,
+    Flush,
+    Idle,
+    LogChange,
+    Restart,
+    Truncate,
+)
+from kraftpy.broker.hosted_replicas import log_of
+from kraftpy.broker.partition import Partition
+from kraftpy.client.connection import Peer
+from kraftpy.client.errors import UnsupportedVersion
+from kraftpy.client.settings import ClientSettings
+from kraftpy.log.checkpoints import TopicPartition
+from kraftpy.log.errors import LogError
+from kraftpy.log.manager import LogManager
+from kraftpy.records.errors import RecordDataError
+from kraftpy.world import Address, InternalInvariant, World
+
+__all__ = ["Fetcher"]
+
+log = logging.getLogger(__name__)
+
+
+class Fetcher:
+    """Copies partitions from one leader. Made and run by FetcherManager."""
+
+    def __init__(
+        self,
+        name: str,
+        leader_id: int,
+        core: FetcherCore,
+        world: World,
+        *,
+        logs: LogManager,
+        address_of: Callable[[int], Address | None],
+        settings: ClientSettings,
+    ) -> None:
+        """`address_of` a broker, for other brokers; None while it is not known."""
+        self.name = name
+        self._leader_id = leader_id
+        self._core = core
+        self._world = world
+        self._logs = logs
+        self._address_of = address_of
+        self._settings = settings
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self._scope = trio.CancelScope()
+        self._wake = trio.Event()
+        self._peer: Peer | None = None
+        # Logs that are being changed, until that is done.
+        self._changing: dict[TopicPartition, trio.Event] = {}
+
+    @property
+    def max_lag(self) -> int:
+        return self._core.max_lag()
+
+    @property
+    def failed_count(self) -> int:
+        return len(self._core.failed)
+
+    def add(self, partitions: Iterable[Partition]) -> None:
+        for each in partitions:
+            self.partitions[each.topic_partition] = each
+            self._core.add(each)
+        self._wake.set()
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        """No more of it from now on; what is being done to its log, see `settled`."""
+        if self.partitions.pop(topic_partition, None) is not None:
+            self._core.remove((topic_partition,))
+
+    async def settled(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Wait until nothing is being done to the logs of these."""
+        for name in topic_partitions:
+            changing = self._changing.get(name)
+            if changing is not None:
+                await changing.wait()
+
+    def stop(self) -> None:
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Fetch until stopped or cancelled."""
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                try:
+                    while True:
+                        await self._take_step(nursery)
+                finally:
+                    if self._peer is not None:
+                        self._peer.close()
+
+    async def _take_step(self, nursery: trio.Nursery) -> None:
+        now_ms = self._world.clock.monotonic_ms()
+        self._wake = trio.Event()
+        match self._core.next_step(now_ms):
+            case ChangeLogs(changes):
+                await self._change_all(changes)
+            case Idle(None):
+                await self._wake.wait()
+            case Idle(until_ms) if until_ms is not None:
+                with self._world.clock.move_on_after(max(0, until_ms - now_ms) / 1000):
+                    await self._wake.wait()
+            case Fetch() | FindOffsets() as step:
+                await self._ask(step, nursery)
+
+    # Requests.
+
+    async def _ask(self, step: Fetch | FindOffsets, nursery: trio.Nursery) -> None:
+        core, clock = self._core, self._world.clock
+        peer = self._current_peer(nursery)
+        if peer is None:
+            core.failed_request(clock.monotonic_ms(), f"broker {self._leader_id} is not known")
+            return
+        try:
+            answer = await peer.request(step.request)
+        except (ConnectionError, UnsupportedVersion) as error:
+            core.failed_request(clock.monotonic_ms(), error)
+            return
+        take = core.answered if isinstance(step, Fetch) else core.offsets_answered
+        try:
+            take(answer, clock.monotonic_ms())
+        except InternalInvariant:
+            raise
+        except Exception as error:
+            # Whatever a leader answers must not end this broker.
+            log.exception("%s can't use an answer", self.name)
+            core.failed_request(clock.monotonic_ms(), error)
+
+    def _current_peer(self, nursery: trio.Nursery) -> Peer | None:
+        address = self._address_of(self._leader_id)
+        if self._peer is not None and self._peer.address != address:
+            self._peer.close()
+            self._peer = None
+        if self._peer is None and address is not None:
+            self._peer = Peer(self._world, nursery, address, self._settings)
+        return self._peer
+
+    # Changes of logs.
+
+    async def _change_all(self, changes: Iterable[LogChange]) -> None:
+        """All at once. They have begun when this is called: nobody may think otherwise."""
+        for change in changes:
+            self._changing[change.partition.topic_partition] = trio.Event()
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                for change in changes:
+                    nursery.start_soon(self._change, change)
+
+    async def _change(self, change: LogChange) -> None:
+        error: Exception | None = None
+        try:
+            await self._carry_out(change)
+        except (LogError, RecordDataError) as failure:
+            error = failure
+        finally:
+            self._changing.pop(change.partition.topic_partition).set()
+        self._core.changed(change, self._world.clock.monotonic_ms(), error)
+
+    async def _carry_out(self, change: LogChange) -> None:
+        replica_log = log_of(change.partition)
+        match change:
+            case Truncate(_, offset):
+                await self._logs.truncate(replica_log, offset)
+            case Restart(_, offset):
+                await self._logs.truncate_fully(replica_log, offset)
+            case Flush():
+                await replica_log.flush()
