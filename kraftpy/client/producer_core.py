@@ -73,6 +73,7 @@ class ProducerCore:
         "_random",
         "_rooms",
         "_settings",
+        "_settled_updates",
         "_sticky",
         "buffered_bytes",
         "cluster",
@@ -92,6 +93,8 @@ class ProducerCore:
         self._backoffs: dict[TopicPartition, Backoff] = {}
         self._in_flight: dict[int, int] = {}
         self._is_closed = False
+        # The state of the cluster that the rooms were looked through with.
+        self._settled_updates = 0
         self.buffered_bytes = 0
         # Is there something new that `calls` should look at?
         self.needs_turn = False
@@ -132,6 +135,9 @@ class ProducerCore:
         if partition is not None and partition < 0:
             raise ValueError(f"partition {partition}")
         size = self.size_of(key, value, headers)
+        if self._rooms and self.cluster.updates != self._settled_updates:
+            # Those who came before and have a home by now go first.
+            self._settle_rooms(now_ms)
         delivery = Delivery(topic, timestamp_ms)
         record = _Outgoing(delivery, key, value, headers, partition, size, now_ms)
         where = self._home(record)
@@ -223,8 +229,6 @@ class ProducerCore:
         if info is None or not info.partitions:
             return None
         if partition is None:
-            if topic in self._rooms and any(each.partition is None for each in self._rooms[topic]):
-                return None
             if record.key is not None:
                 partition = partition_of_key(record.key, len(info.partitions))
             else:
@@ -253,6 +257,7 @@ class ProducerCore:
 
     def _settle_rooms(self, now_ms: int) -> None:
         """Records whose topic is known by now find their batches; others fail, or go on waiting."""
+        self._settled_updates = self.cluster.updates
         limit_ms = now_ms - self._settings.max_block_ms
         for topic in list(self._rooms):
             room = self._rooms.pop(topic)

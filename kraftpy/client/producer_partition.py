@@ -16,6 +16,8 @@ How order and uniqueness are kept for an idempotent producer:
   They get new numbers, from 0, in a new epoch: `must_renumber`. That waits until none is in flight,
   because its answer would be about the old number.
 - A new epoch is also taken before the next batch when one was given up and nothing is outstanding.
+- The first batch under a new identity goes alone: a broker that knows nothing of a producer takes
+  any number for the first one, so a later batch could get in before the first.
 - The epoch belongs to the producer. Another partition takes over a new one when nothing of it is
   outstanding.
 """
@@ -35,6 +37,7 @@ __all__ = ["PartitionQueue"]
 class PartitionQueue:
     __slots__ = (
         "_identity",
+        "_is_established",
         "_is_in_doubt",
         "_next_sequence",
         "_settings",
@@ -55,6 +58,8 @@ class PartitionQueue:
         self._identity: Identity | None = None
         self._next_sequence = 0
         self._is_in_doubt = False
+        # Does the broker know us? Without idempotence it need not.
+        self._is_established = not settings.is_idempotent
 
     @property
     def is_empty(self) -> bool:
@@ -93,7 +98,7 @@ class PartitionQueue:
             if waiting is not self.outstanding[0] or self._must_wait_to_renumber():
                 return None
             return waiting.not_before_ms
-        if self.outstanding and identity != self._identity:
+        if self.outstanding and (identity != self._identity or not self._is_established):
             return None
         if self.closed:
             return 0
@@ -141,8 +146,11 @@ class PartitionQueue:
             self.closed.remove(batch)
         else:
             self.outstanding.remove(batch)
-            # What the broker has of a batch that failed, nobody knows.
-            self._is_in_doubt = self._is_in_doubt or batch.failure is not None
+            if batch.failure is None:
+                self._is_established = True
+            else:
+                # What the broker has of a batch that failed, nobody knows.
+                self._is_in_doubt = True
         if not self.outstanding:
             self.must_renumber = False
 
@@ -165,6 +173,7 @@ class PartitionQueue:
 
     def _adopt(self, identity: Identity) -> None:
         self._identity = identity
+        self._is_established = False
         self._next_sequence = 0
         self._is_in_doubt = False
         self.must_renumber = False
