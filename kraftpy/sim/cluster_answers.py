@@ -58,6 +58,10 @@ def check_answer(truth: ClusterTruth, request: Any, response: Any, epoch_then: i
             key = (request.broker_id, response.broker_epoch)
             if truth.registered.get(key) != request.incarnation_id:
                 raise InvariantViolated("answer-uncommitted", f"registered {key}")
+        case BrokerHeartbeatRequest():
+            key = (request.broker_id, request.broker_epoch)
+            if not response.is_fenced and key not in truth.unfenced:
+                raise InvariantViolated("answer-uncommitted", f"unfenced {key}")
         case IncrementalAlterConfigsRequest():
             for resource, answer in zip(request.resources, response.responses, strict=True):
                 if not answer.error_code:

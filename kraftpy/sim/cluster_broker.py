@@ -41,6 +41,10 @@ __all__ = ["SimulatedBroker"]
 _NO_EPOCH = -1
 _ALTERATIONS_MAX = 4
 _ANSWER_LIMIT_US = 1_000_000
+# Of claims about partitions, how many stay at the broker for a while, as behind a connection that
+# has to be made first.
+_STUCK = 0.15
+_STUCK_MEAN_US = 1_500_000
 
 
 class _Nobody:
@@ -266,6 +270,10 @@ class SimulatedBroker(MetadataNode):
                 self._pending = k56.AlterPartitionRequest(
                     broker_id=self.node_id, broker_epoch=self.broker_epoch, topics=topics
                 )
+                if not self.is_calm and self.random.random() < _STUCK:
+                    delay_us = int(self.random.expovariate(1 / _STUCK_MEAN_US))
+                    self.plan(delay_us, partial(self._look, self._altering))
+                    return
         if self._pending is None:
             self.plan(self._look_delay_us(), partial(self._look, self._altering))
             return

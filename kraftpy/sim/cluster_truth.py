@@ -11,7 +11,7 @@ it is said: the answer must not be ahead of the log, nor be about something else
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
 from kraftpy.metadata.batches import read_batch
 from kraftpy.metadata.changes import ImageChanges
@@ -54,6 +54,7 @@ class ClusterTruth:
         "removed",
         "rules",
         "settings",
+        "unfenced",
         "versions",
     )
 
@@ -74,6 +75,7 @@ class ClusterTruth:
         self.created: dict[Uuid, str] = {}
         self.removed: dict[Uuid, None] = {}
         self.registered: dict[tuple[int, int], Uuid] = {}
+        self.unfenced: dict[tuple[int, int], None] = {}
         self.settings: dict[tuple[int, str, str, str | None], None] = {}
         # By topic, partition and partition epoch: what it was, and since which offset.
         self.versions: dict[tuple[Uuid, int, int], tuple[PartitionRecord, int]] = {}
@@ -109,6 +111,9 @@ class ClusterTruth:
                     after = change.after
                     key = (after.topic_id, after.partition_id, after.partition_epoch)
                     self.versions[key] = (after, batch.last_offset)
+            for broker in changes.brokers:
+                if broker.after is not None and not broker.after.fenced:
+                    self.unfenced[broker.key, broker.after.broker_epoch] = None
             self.rules.check(changes)
 
     def _remember(self, record: MetadataRecord, offset: int) -> None:
@@ -160,7 +165,3 @@ class ClusterTruth:
         """Compare everything."""
         if image != self._images.get(image.provenance.last_offset):
             raise InvariantViolated("image-differs", f"{node_id}: {image.provenance}")
-
-    def expect(self, code: str, holds: bool, details: Any) -> None:
-        if not holds:
-            raise InvariantViolated(code, str(details))

@@ -13,7 +13,7 @@ from typing import Any
 
 from seeded_bugs import Bug, examine
 
-from kraftpy.metadata.controller.alter_partition import _Alteration
+from kraftpy.metadata.controller.alter_partition import AlterPartitionControl, _Alteration
 from kraftpy.metadata.controller.broker_states import BrokerState
 from kraftpy.metadata.controller.brokers import BrokerControl
 from kraftpy.metadata.controller.context import ControllerContext
@@ -47,6 +47,17 @@ def answer_before_commit(self: Controller, request_id: int, *how: Any) -> None:
     _serve(self, request_id, *how)
     while self._parked:
         parked = self._parked.popleft()
+        self._effects.append(Answer(parked.request_id, parked.answer))
+
+
+def answer_without_records_at_once(
+    self: Controller, request_id: int, operation: Any, *how: Any
+) -> None:
+    """What it read may not be committed."""
+    end_offset = self._end_offset
+    _serve(self, request_id, operation, *how)
+    if self._end_offset == end_offset and self._parked and not operation.is_read:
+        parked = self._parked.pop()
         self._effects.append(Answer(parked.request_id, parked.answer))
 
 
@@ -118,7 +129,22 @@ def controlled_shutdown_keeps_leaders(
 _partition_changes = BrokerControl._partition_changes
 
 
+def returning_broker_leads_nothing(self: BrokerControl, broker: Any, lost: Any) -> Any:
+    return iter(())
+
+
 # Partitions.
+
+
+def alteration_of_an_earlier_process(self: AlterPartitionControl, request: Any, caller: Any) -> Any:
+    broker = self._context.image.brokers.get(request.broker_id)
+    if broker is not None:
+        request = copy(request)
+        request.broker_epoch = broker.broker_epoch
+    return _alter_partition(self, request, caller)
+
+
+_alter_partition = AlterPartitionControl.alter_partition
 
 
 def leader_epoch_not_raised(self: TopicsDraft, record: PartitionChangeRecord) -> None:
@@ -234,6 +260,14 @@ def index_keeps_removed_topics(self: PartitionIndex, changes: Any) -> None:
             self._follow(change)
 
 
+_replay_record = MetadataLoader._replay_record
+
+
+def last_record_of_a_batch_is_lost(self: MetadataLoader, batch: Any, record: Any) -> None:
+    if record.offset < batch.last_offset or batch.records_count == 1 or batch.base_offset < 20:
+        _replay_record(self, batch, record)
+
+
 _publish = MetadataLoader._show
 
 
@@ -246,6 +280,7 @@ def half_a_batch_is_published(self: MetadataLoader, provenance: Any) -> None:
 
 BUGS = (
     Bug("answer before commit", Controller, "_serve", answer_before_commit),
+    Bug("answer without records at once", Controller, "_serve", answer_without_records_at_once),
     Bug(
         "memory survives the leadership",
         ControllerContext,
@@ -273,6 +308,18 @@ BUGS = (
         BrokerControl,
         "_partition_changes",
         controlled_shutdown_keeps_leaders,
+    ),
+    Bug(
+        "returning broker leads nothing",
+        BrokerControl,
+        "_changes_by_coming",
+        returning_broker_leads_nothing,
+    ),
+    Bug(
+        "alteration of an earlier process",
+        AlterPartitionControl,
+        "alter_partition",
+        alteration_of_an_earlier_process,
     ),
     Bug("leader epoch not raised", TopicsDraft, "change_partition", leader_epoch_not_raised),
     Bug("partition epoch unchecked", _Alteration, "_check", partition_epoch_unchecked),
@@ -307,6 +354,12 @@ BUGS = (
     ),
     Bug("reports of deletions ignored", TopicDeletion, "reported", deletions_forgotten),
     Bug("index keeps removed topics", PartitionIndex, "update", index_keeps_removed_topics),
+    Bug(
+        "last record of a batch is lost",
+        MetadataLoader,
+        "_replay_record",
+        last_record_of_a_batch_is_lost,
+    ),
     Bug("image labelled with another offset", MetadataLoader, "_show", half_a_batch_is_published),
 )
 
