@@ -182,11 +182,12 @@ async def test_pause_and_resume(tmp_path: Path) -> None:
 
 
 async def test_cancelled_while_starting(tmp_path: Path) -> None:
-    """Nothing is left: no process, no lock."""
+    """Nothing is left: no process, not even one that is deaf, and no lock."""
     events = Recorder()
+    settings = {"stub.1": "deaf", "stub.3": "never-ready"}
     with trio.CancelScope() as scope:
         async with (
-            stub_cluster(tmp_path, events, settings={"stub.3": "never-ready"}) as cluster,
+            stub_cluster(tmp_path, events, settings=settings, stop_timeout_seconds=1) as cluster,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(cluster.start)
@@ -194,6 +195,7 @@ async def test_cancelled_while_starting(tmp_path: Path) -> None:
             scope.cancel()
     assert scope.cancelled_caught
     assert len(events.pids) == 3
+    assert 1 in events.killed_nodes
     assert not any(is_alive(pid) for pid in events.pids.values())
     async with stub_cluster(tmp_path):
         pass

@@ -36,6 +36,7 @@ class PortsOnly:
         self.error = error
         self.held: set[int] = set()
         self.most_held = 0
+        self.attempts = 0
 
     async def listen(
         self,
@@ -46,6 +47,7 @@ class PortsOnly:
         options: SocketOptions = SocketOptions(),  # noqa: B008 (frozen)
     ) -> OneListener:
         await trio.lowlevel.checkpoint()
+        self.attempts += 1
         if port in self.taken or port in self.held:
             raise OSError(self.error, f"cannot listen on {host}:{port}")
         self.held.add(port)
@@ -101,6 +103,7 @@ async def test_an_address_that_is_not_ours_is_said_at_once() -> None:
     everything = PortsOnly(*range(65_536), error=errno.EADDRNOTAVAIL)
     with pytest.raises(LaunchError, match="cannot listen on"):
         await chosen(everything)
+    assert everything.attempts == 1
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
