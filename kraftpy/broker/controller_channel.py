@@ -7,8 +7,8 @@ brokers do, although the lost connection may have carried it: what nodes ask of 
 which state it is about (epochs, versions), and what users ask for twice is refused the second time
 rather than done twice.
 
-When the quorum has a new leader, whoever still waits for the old one gives up at once. A controller
-that hangs, and so never breaks its connections, is not waited for.
+When the quorum has a new leader, whoever still waits for the old one gives up; a task sees to that
+while somebody waits. So nobody waits for a controller that hangs without breaking its connections.
 
 A channel's requests share its connection, so that one of them may wait behind another. Hence one
 channel for each purpose: heartbeats wait for nobody (KRF, 18.2).
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 # The pause before the next attempt: an election takes longer, and a controller that was just
 # elected needs a moment before it serves.
 _RETRY_SECONDS: Final = 0.05
+# How often those who wait look whether they wait for the right one.
+_WATCH_SECONDS: Final = 0.1
 
 
 class ControllerAddress(NamedTuple):
@@ -76,6 +78,7 @@ class ControllerChannel:
         self._peer: Peer | None = None
         # Of everybody who waits for that controller.
         self._attempts: list[trio.CancelScope] = []
+        self._is_watched = False
 
     async def request(
         self, message: Request, *, timeout_ms: int | None = None, max_version: int | None = None
@@ -94,12 +97,6 @@ class ControllerChannel:
         """What the controller serves, by API key; None while no connection to it stands."""
         return None if self._peer is None else self._peer.versions
 
-    def controller_changed(self) -> None:
-        """The quorum's leader is another one: nobody waits for the old one any longer."""
-        known = self._active_controller()
-        if known is not None and self._controller is not None and self._controller != known:
-            self._forget()
-
     def close(self) -> None:
         self._forget()
 
@@ -116,6 +113,9 @@ class ControllerChannel:
         """The answer of this controller; None when it is lost, or no longer the controller."""
         scope = trio.CancelScope()
         self._attempts.append(scope)
+        if not self._is_watched:
+            self._is_watched = True
+            self._nursery.start_soon(self._watch, name="controller-watch")
         try:
             with scope:
                 return await peer.request(message, max_version=max_version)
@@ -124,6 +124,17 @@ class ControllerChannel:
         finally:
             self._attempts.remove(scope)
         return None
+
+    async def _watch(self) -> None:
+        """While somebody waits: let them go when the quorum has another leader."""
+        try:
+            while self._attempts:
+                await self._world.clock.sleep(_WATCH_SECONDS)
+                known = self._active_controller()
+                if known is not None and known != self._controller:
+                    self._forget()
+        finally:
+            self._is_watched = False
 
     def _current_peer(self) -> Peer | None:
         """The connection to the controller of this moment; None while there is none."""
