@@ -173,7 +173,8 @@ class Replication:
             quorum.reply(request_id, fetch.FetchResponse(error_code=error))
             return
         asked = rpc.single_partition(
-            (each.topic or each.topic_id, each.partitions) for each in request.topics
+            ((each.topic or each.topic_id, each.partitions) for each in request.topics),
+            lambda partition: partition.partition,
         )
         if asked is None:
             error = ErrorCode.INVALID_REQUEST

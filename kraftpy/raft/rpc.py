@@ -6,7 +6,8 @@ whatever else it says, and everybody who reads one looks at that first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from kraftpy.protocol.errors import ErrorCode
@@ -44,14 +45,20 @@ METADATA_PARTITION = 0
 
 P = TypeVar("P")
 
+_index_of = attrgetter("partition_index")
 
-def single_partition(topics: Iterable[tuple[str | Uuid, Sequence[P]]]) -> P | None:
+
+def single_partition(
+    topics: Iterable[tuple[str | Uuid, Sequence[P]]], index_of: Callable[[P], int] = _index_of
+) -> P | None:
     """The one partition of the one topic, if it is the metadata log's; topics by name or id."""
     named = list(topics)
     if len(named) != 1 or named[0][0] not in (METADATA_TOPIC, METADATA_TOPIC_ID):
         return None
     partitions = named[0][1]
-    return partitions[0] if len(partitions) == 1 else None
+    if len(partitions) != 1 or index_of(partitions[0]) != METADATA_PARTITION:
+        return None
+    return partitions[0]
 
 
 def has_wrong_cluster(quorum: Quorum, cluster_id: str | None) -> bool:
@@ -146,7 +153,10 @@ def outcome_of(response: RaftResponse, own_epoch: int) -> Outcome | None:
     if isinstance(response, fetch_snapshot.FetchSnapshotResponse):
         if response.error_code:
             return Outcome(_error(response.error_code), own_epoch, NO_LEADER)
-        snapshot = single_partition((each.name, each.partitions) for each in response.topics)
+        snapshot = single_partition(
+            ((each.name, each.partitions) for each in response.topics),
+            lambda answer: answer.index,
+        )
         if snapshot is None:
             return None
         current = snapshot.current_leader

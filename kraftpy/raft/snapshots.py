@@ -105,7 +105,10 @@ class Snapshots:
         response = fetch_snapshot.FetchSnapshotResponse
         if rpc.has_wrong_cluster(quorum, request.cluster_id):
             return response(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
-        asked = rpc.single_partition((each.name, each.partitions) for each in request.topics)
+        asked = rpc.single_partition(
+            ((each.name, each.partitions) for each in request.topics),
+            lambda partition: partition.partition,
+        )
         if asked is None:
             return response(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         error = rpc.check_request_to_leader(quorum, epoch=asked.current_leader_epoch)

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from driver_rig import setting
 from raft_cluster import CLUSTER_ID, Cluster, directory, endpoint_of
+from test_raft_membership import description
 from test_raft_rules import elected, fetch_request, fetched
 from test_raft_snapshot_keeper import running
+from test_raft_snapshots import chunk_request, take
+from test_raft_votes import request as vote_request
 
 from kraftpy.metadata.snapshot_policy import SnapshotSettings
 from kraftpy.protocol.errors import ErrorCode
@@ -20,6 +23,7 @@ from kraftpy.protocol.schema import k54_end_quorum_epoch as end
 from kraftpy.protocol.schema import k82_update_raft_voter as update_voter
 from kraftpy.raft import effects as fx
 from kraftpy.raft import inputs, replication
+from kraftpy.raft.log_state import SnapshotId
 from kraftpy.raft.roles import Follower, Leader, RoleName
 from kraftpy.raft.rpc import METADATA_TOPIC
 from kraftpy.world.memory_disk import MemoryDisk
@@ -242,3 +246,23 @@ async def test_a_forged_request_is_one_line_in_the_log(caplog: pytest.LogCapture
         assert errors == [ErrorCode.INVALID_REQUEST] * 3
     (line,) = [each for each in caplog.records if each.levelname == "ERROR"]
     assert line.getMessage().startswith("node 7: raft-two-leaders")
+
+
+@pytest.mark.parametrize("partition", [1, -1])
+def test_the_metadata_log_has_one_partition(partition: int) -> None:
+    """Kraft.md 6: whatever names another is refused before it is looked at."""
+    cluster = elected()
+    take(cluster, 1, SnapshotId(3, 1))
+    before = cluster.election(1)
+    asked: list[tuple[Any, str, ErrorCode]] = [
+        (fetch_request(2, 3, 1), "partition", ErrorCode.INVALID_REQUEST),
+        (vote_request(epoch=9), "partition_index", ErrorCode.INVALID_REQUEST),
+        (begin_request(2, 9), "partition_index", ErrorCode.INVALID_REQUEST),
+        (end_request(2, 9), "partition_index", ErrorCode.INVALID_REQUEST),
+        (description(), "partition_index", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (chunk_request(SnapshotId(3, 1)), "partition", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    for request, field, error in asked:
+        setattr(request.topics[0].partitions[0], field, partition)
+        assert cluster.ask(1, request).error_code == error
+    assert cluster.election(1) == before

@@ -123,9 +123,9 @@ def test_the_bootstrap_snapshot_is_not_given_away() -> None:
     assert chunk(cluster, BOOTSTRAP_SNAPSHOT, 0).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
 
 
-def chunk(
-    cluster: Cluster, snapshot_id: SnapshotId, position: int, *, epoch: int = 1
-) -> fetch_snapshot.ResponsePartitionSnapshot:
+def chunk_request(
+    snapshot_id: SnapshotId, position: int = 0, *, epoch: int = 1
+) -> fetch_snapshot.FetchSnapshotRequest:
     asked = fetch_snapshot.RequestPartitionSnapshot(
         current_leader_epoch=epoch,
         snapshot_id=fetch_snapshot.SnapshotId(
@@ -135,10 +135,15 @@ def chunk(
         replica_directory_id=directory(2),
     )
     topic = fetch_snapshot.RequestTopicSnapshot(name="__cluster_metadata", partitions=[asked])
-    request = fetch_snapshot.FetchSnapshotRequest(
+    return fetch_snapshot.FetchSnapshotRequest(
         cluster_id=CLUSTER_ID, replica_id=2, max_bytes=100, topics=[topic]
     )
-    response = cluster.ask(1, request)
+
+
+def chunk(
+    cluster: Cluster, snapshot_id: SnapshotId, position: int, *, epoch: int = 1
+) -> fetch_snapshot.ResponsePartitionSnapshot:
+    response = cluster.ask(1, chunk_request(snapshot_id, position, epoch=epoch))
     assert response.error_code == 0
     said: fetch_snapshot.ResponsePartitionSnapshot = response.topics[0].partitions[0]
     return said
