@@ -26,6 +26,7 @@ def check_shape(sorted_map: SortedMap[int, str]) -> None:
 
 @given(seed=st.integers(0, 2**32))
 def test_it_does_what_a_dict_does(seed: int) -> None:
+    """KRF-101: every version stays what it was, so that to go back is to take the older one."""
     random = Random(seed)
     model: dict[int, str] = {}
     sorted_map: SortedMap[int, str] = SortedMap()
