@@ -90,7 +90,8 @@ class Dispatcher:
         except DecodeError as error:
             refusal = _refusal(f"malformed request: {error}", api_key, api_version)
             raise BadRequest(refusal) from error
-        answer.measure(self._metrics.recorder(api.name, api_version))
+        second_name = api.handler.second_name(request)
+        answer.measure(self._metrics.recorder(api.name, api_version, second_name))
         RequestContext(
             handler=api.handler,
             request=request,

@@ -68,6 +68,10 @@ class Handler(ABC):
         spec = API[self.api_key]
         return spec.advertised_min_version, spec.max_version
 
+    def second_name(self, request: Any) -> str | None:
+        """Under which the times of this request are recorded too; None for none."""
+        return None
+
     def error_codes(self, response: Any) -> Iterable[int]:
         """The codes in an answer, for the metric that counts them; successes count too."""
         return (response.error_code,)

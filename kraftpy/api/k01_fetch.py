@@ -210,6 +210,11 @@ class FetchHandler(Handler):
     def read_again(self, fetch: _Fetch) -> FetchResult:
         return self._reader.read(fetch.wanted(), fetch.terms, is_first=False)
 
+    def second_name(self, request: FetchRequest) -> str:
+        """Followers' and consumers' fetches are told apart, as in Kafka."""
+        is_of_follower = max(request.replica_id, request.replica_state.replica_id) >= 0
+        return "FetchFollower" if is_of_follower else "FetchConsumer"
+
     def error_answer(
         self, request: FetchRequest, context: RequestContext, code: ErrorCode, message: str
     ) -> FetchResponse:

@@ -21,7 +21,7 @@ from broker.replica_rig import Rig, topic
 from kraftpy.api.data_handlers import DataSettings
 from kraftpy.broker.replica_selector import RACK_AWARE_SELECTOR
 from kraftpy.metadata.records import BrokerRegistrationChangeRecord, Endpoint, RegisterBrokerRecord
-from kraftpy.observe.metrics import MetricName
+from kraftpy.observe.metrics import Histogram, MetricName
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema.k01_fetch import FetchPartition, FetchRequest, PartitionData
@@ -526,6 +526,21 @@ async def test_what_is_counted(broker: Broker) -> None:
     assert broker.count("TotalFetchRequestsPerSec", "alone") == 1
     assert broker.count("FailedFetchRequestsPerSec") == 0
     assert not any("nobody" in name.jmx for name, _ in broker.rig.registry)
+
+
+async def test_followers_and_consumers_are_measured_apart(broker: Broker) -> None:
+    """NET 15: and together."""
+    broker.fetch("t", 0)
+    broker.fetch("t", 0, replica_id=2)
+    broker.fetch("t", 0, replica_id=2, version=15)
+
+    def times(name: str) -> int:
+        metric = MetricName("kafka.network", "RequestMetrics", "TotalTimeMs", (("request", name),))
+        found = broker.rig.registry.get(metric)
+        return found.count if isinstance(found, Histogram) else 0
+
+    names = ("Fetch", "FetchConsumer", "FetchFollower")
+    assert [times(name) for name in names] == [3, 1, 2]
 
 
 async def test_a_log_that_can_not_be_read(broker: Broker) -> None:
