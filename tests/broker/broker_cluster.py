@@ -14,18 +14,13 @@ from controller_rig import CLUSTER_ID, RealController, no_error, real_controller
 
 from kraftpy.api.data_handlers import DataSettings, data_handlers
 from kraftpy.api.dispatch import Dispatcher
-from kraftpy.broker.directory_assignments import DirectoryAssignments
-from kraftpy.broker.fetcher_manager import FetcherManager
 from kraftpy.broker.fetcher_steps import FetcherSettings
-from kraftpy.broker.hosted import HostedPartitions
-from kraftpy.broker.isr_sender import IsrSender
 from kraftpy.broker.lifecycle import BrokerLifecycle
 from kraftpy.broker.lifecycle_core import BrokerIdentity, LifecycleCore, LifecycleSettings
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.broker.partition import Partition
-from kraftpy.broker.replica_metrics import ReplicaMetrics
-from kraftpy.broker.replicas import ReplicaManager, ReplicaSettings
-from kraftpy.broker.replication_traffic import CountedTraffic
+from kraftpy.broker.replica_parts import assemble_replicas
+from kraftpy.broker.replicas import ReplicaSettings
 from kraftpy.log.clean_shutdown import previous_broker_epoch
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_directory import random_id
@@ -141,39 +136,23 @@ class ClusterBroker:
         self.lifecycle = BrokerLifecycle(
             core, self.controller.channel(), clock, self.registry, answer_timeout_ms=2_000
         )
-        hosted = HostedPartitions()
-        metrics = ReplicaMetrics(self.registry, hosted, clock)
         self.topic_metrics = TopicMetrics(self.registry)
-
-        def epoch() -> int:
-            return core.broker_epoch
-
-        self.fetchers = FetcherManager(
+        parts = assemble_replicas(
+            ReplicaSettings(broker_id=self.broker_id, lag_time_max_ms=self.lag_time_max_ms),
             FetcherSettings(broker_id=self.broker_id),
-            self.fetcher_count,
             world,
             self.registry,
-            hosted=hosted,
-            logs=self.logs,
-            traffic=CountedTraffic(hosted, self.topic_metrics, clock),
-            broker_epoch=epoch,
+            fetcher_count=self.fetcher_count,
             listener_name=LISTENER,
-        )
-        ask = self.controller.channel
-        self.replicas = ReplicaManager(
-            ReplicaSettings(broker_id=self.broker_id, lag_time_max_ms=self.lag_time_max_ms),
-            clock,
-            self.registry,
-            hosted=hosted,
+            socket_timeout_ms=30_000,
             logs=self.logs,
-            fetchers=self.fetchers,
-            isr_sender=IsrSender(self.broker_id, epoch, ask(), clock, metrics),
-            assignments=DirectoryAssignments(self.broker_id, epoch, ask(), clock),
-            metrics=metrics,
+            lifecycle=self.lifecycle,
+            alterations=self.controller.channel(),
+            assigning=self.controller.channel(),
+            topic_metrics=self.topic_metrics,
             min_insync_replicas=lambda _: 1,
-            directory_lost=self.lifecycle.directory_failed,
-            is_stopping=lambda: self.lifecycle.is_stopping,
         )
+        self.replicas, self.fetchers = parts.replicas, parts.fetchers
 
     def _deleted_topics(self) -> list[Uuid]:
         return self.replicas.deleted_topics()

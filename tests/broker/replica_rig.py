@@ -204,6 +204,7 @@ class Rig:
         self.is_stopping = False
         self.lost_directories: list[Uuid] = []
         self.registry = MetricRegistry()
+        self.hosted = HostedPartitions()
         self._lives = 0
 
     @asynccontextmanager
@@ -221,6 +222,7 @@ class Rig:
             directories=self.paths, cluster_id=CLUSTER_ID, node_id=self.broker_id
         )
         self.logs = LogManager(self.world, settings, config_of=lambda _: self.config)
+        self.hosted = HostedPartitions()
         self.fetchers = NotedFetchers() if make_fetchers is None else make_fetchers(self)
         async with self.logs.running():
             self.replicas = self._assemble()
@@ -232,7 +234,7 @@ class Rig:
 
     def _assemble(self) -> ReplicaManager:
         clock = self.world.clock
-        hosted = HostedPartitions()
+        hosted = self.hosted
         metrics = ReplicaMetrics(self.registry, hosted, clock)
         self.alterations = Channel(self.alteration_answer)
         self.assigning = Channel(self.assignment_answer)

@@ -1,0 +1,209 @@
+"""The task of a fetcher: what it does to logs is never interrupted, and nobody ends it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+from client.peers import Places, ScriptedConnection, memory_places, scripted_server
+from replica_rig import LISTENER, Rig, batch, topic, topic_id
+
+from kraftpy.broker.fetcher_manager import FetcherManager, fetcher_number
+from kraftpy.broker.fetcher_steps import FetcherSettings, UnlimitedTraffic
+from kraftpy.metadata.records import PartitionChangeRecord
+from kraftpy.observe.metrics import Gauge, MetricName
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.schema import k01_fetch as k01
+
+
+@asynccontextmanager
+async def following(*scripts: Any) -> AsyncIterator[tuple[Rig, Places]]:
+    """A broker that follows, and a leader that does what the scripts say."""
+    rig = Rig()
+    rig.metadata.begin(1, 2, 3)
+    async with memory_places() as places:
+        world = places.world("b1")
+
+        def make_fetchers(rig: Rig) -> FetcherManager:
+            return FetcherManager(
+                FetcherSettings(broker_id=1),
+                1,
+                replace(rig.world, network=world.network),
+                rig.registry,
+                hosted=rig.hosted,
+                logs=rig.logs,
+                traffic=UnlimitedTraffic(),
+                broker_epoch=lambda: 101,
+                listener_name=LISTENER,
+            )
+
+        leader = scripted_server(places.world("b2"), "b2", *scripts, port=9092)
+        async with leader, rig.running(make_fetchers=make_fetchers):
+            yield rig, places
+
+
+def answer(error_code: int = 0, **data: Any) -> k01.FetchResponse:
+    partition = k01.PartitionData(
+        partition_index=0, error_code=error_code, log_start_offset=0, **data
+    )
+    return k01.FetchResponse(
+        responses=[k01.FetchableTopicResponse(topic_id=topic_id("t"), partitions=[partition])]
+    )
+
+
+def metric(rig: Rig, name: str) -> float:
+    tags = (("clientId", "Replica"),)
+    gauge = rig.registry.get(MetricName("kafka.server", "ReplicaFetcherManager", name, tags))
+    assert isinstance(gauge, Gauge)
+    return gauge.read()
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_a_partition_has_one_number(count: int) -> None:
+    """REP-52: stable, within range, and spread."""
+    numbers = [fetcher_number(("topic", partition), count) for partition in range(100)]
+    assert sorted(set(numbers)) == list(range(count))
+    assert fetcher_number(("topic", 5), count) == numbers[5]
+
+
+async def test_whatever_a_leader_answers_the_fetcher_goes_on(autojump_clock: object) -> None:
+    """REP-63, REP-68: an error nobody knows, a lost connection, then data's absence."""
+    asked: list[float] = []
+
+    async def confused(connection: ScriptedConnection) -> None:
+        await connection.negotiate()
+        _, version, correlation_id = await connection.read_request()
+        await connection.answer(answer(error_code=31_000), version, correlation_id)
+        await connection.read_request()
+
+    async def sane(connection: ScriptedConnection) -> None:
+        await connection.negotiate()
+        while True:
+            _, version, correlation_id = await connection.read_request()
+            asked.append(trio.current_time())
+            await trio.sleep(0.5)
+            await connection.answer(answer(high_watermark=0), version, correlation_id)
+
+    async with following(confused, sane) as (rig, _):
+        await rig.apply(*topic("t", 2, replicas=(1, 2)))
+        await trio.sleep(10)
+        assert len(asked) > 10
+        assert metric(rig, "FailedPartitionsCount") == 0
+
+
+async def test_a_fenced_partition_is_counted_until_it_is_added_again(
+    autojump_clock: object,
+) -> None:
+    """REP-55, REP-66."""
+
+    async def fences(connection: ScriptedConnection) -> None:
+        await connection.negotiate()
+        while True:
+            _, version, correlation_id = await connection.read_request()
+            fenced = answer(error_code=ErrorCode.FENCED_LEADER_EPOCH)
+            await connection.answer(fenced, version, correlation_id)
+
+    async with following(fences) as (rig, _):
+        await rig.apply(*topic("t", 2, replicas=(1, 2)))
+        await trio.sleep(1)
+        assert metric(rig, "FailedPartitionsCount") == 1
+        await rig.apply(PartitionChangeRecord(0, topic_id("t"), leader=1))
+        assert metric(rig, "FailedPartitionsCount") == 0
+
+
+async def test_a_leader_that_is_not_known_is_waited_for(autojump_clock: object) -> None:
+    """REP-101: it may register later, and elsewhere."""
+    asked: list[int] = []
+
+    async def sane(connection: ScriptedConnection) -> None:
+        await connection.negotiate()
+        while True:
+            key, version, correlation_id = await connection.read_request()
+            asked.append(key)
+            await trio.sleep(0.5)
+            await connection.answer(answer(high_watermark=0), version, correlation_id)
+
+    async with following(sane) as (rig, _):
+        two = rig.metadata.image.brokers[2]
+        rig.metadata.write(replace(two, end_points=()))
+        await rig.apply(*topic("t", 2, replicas=(1, 2)))
+        await trio.sleep(5)
+        assert asked == []
+        await rig.apply(two)
+        await trio.sleep(3)
+        assert asked
+
+
+async def test_a_leadership_waits_for_the_truncation_under_way(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REP-98: nobody may append while a log is being truncated, cancelled or not."""
+    began, may_end = trio.Event(), trio.Event()
+    is_done = False
+
+    async def diverges(connection: ScriptedConnection) -> None:
+        await connection.negotiate()
+        _, version, correlation_id = await connection.read_request()
+        diverging = k01.EpochEndOffset(epoch=0, end_offset=1)
+        await connection.answer(
+            answer(diverging_epoch=diverging, high_watermark=1), version, correlation_id
+        )
+        await connection.read_request()
+
+    async with following(diverges) as (rig, _):
+        await rig.apply(*topic("t", 1, replicas=(1, 2)))
+        rig.partition("t").append(batch(b"a", b"b", b"c"), required_acks=1, now_ms=0)
+        truncate = rig.logs.truncate
+
+        async def truncate_slowly(log: Any, offset: int) -> bool:
+            nonlocal is_done
+            began.set()
+            await may_end.wait()
+            result = await truncate(log, offset)
+            is_done = True
+            return result
+
+        monkeypatch.setattr(type(rig.logs), "truncate", lambda _, *a: truncate_slowly(*a))
+        await rig.apply(PartitionChangeRecord(0, topic_id("t"), leader=2))
+        await began.wait()
+        rig.metadata.change("t", 0, leader=1)
+        await trio.sleep(5)
+        assert not rig.partition("t").is_leader
+        may_end.set()
+        await rig.settle()
+        assert is_done
+        assert rig.partition("t").is_leader
+        assert rig.partition("t").log.log_end_offset == 1
+
+
+async def test_a_removed_partition_stays_away_when_settings_change(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Handing out anew must not bring back what a change of roles has taken meanwhile."""
+
+    async def silent(connection: ScriptedConnection) -> None:
+        await connection.negotiate()
+        await connection.read_request()
+        await trio.sleep_forever()
+
+    async with following(silent) as (rig, _):
+        await rig.apply(*topic("t", 2, 2, replicas=(1, 2)))
+        manager: FetcherManager = rig.fetchers
+        [fetcher] = manager.fetchers
+        settled = fetcher.settled
+
+        async def settled_slowly(names: Any) -> None:
+            await trio.sleep(1)
+            await settled(names)
+
+        monkeypatch.setattr(fetcher, "settled", settled_slowly)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(manager.change_settings, FetcherSettings(broker_id=1), 2)
+            await trio.sleep(0.5)
+            manager.discard([("t", 0)])
+        names = [name for each in manager.fetchers for name in each.partitions]
+        assert names == [("t", 1)]
