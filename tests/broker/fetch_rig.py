@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -211,6 +212,8 @@ class Cluster:
         self.isr = tuple(self.members)
         self.leader_epoch = 0
         self.partition_epoch = 0
+        # Requests that are long on their way, with whom they go to.
+        self.late: list[tuple[Member, FetchRequest]] = []
 
     # The controller.
 
@@ -246,8 +249,8 @@ class Cluster:
             if self.leader_id >= 0:
                 member.core.add(member.partition)
 
-    def alter(self, broker_id: int) -> None:
-        """A leader's proposal is judged, and answered."""
+    def alter(self, broker_id: int, *, is_lost: bool = False) -> None:
+        """A leader's proposal is judged, and answered, unless the answer is lost."""
         partition = self.members[broker_id].partition
         proposal = partition.proposal
         if proposal is None:
@@ -268,6 +271,8 @@ class Cluster:
             answer = IsrAnswer(
                 ErrorCode.NONE, broker_id, self.isr, self.leader_epoch, self.partition_epoch
             )
+        if is_lost:
+            answer = IsrAnswer(ErrorCode.REQUEST_TIMED_OUT)
         partition.proposal_answered(proposal, answer, self.now_ms)
 
     # Fetching.
@@ -292,11 +297,9 @@ class Cluster:
             case Idle():
                 return False
             case ChangeLogs(changes=changes):
-                for change in changes:
-                    carry_out(change)
-                    core.changed(change, self.now_ms)
+                self._make(core, changes)
             case Fetch(request=request):
-                response = self.serve(request)
+                response = self.serve(request, self._source(broker_id))
                 if response is None or is_lost:
                     core.failed_request(self.now_ms, "lost")
                 else:
@@ -308,6 +311,34 @@ class Cluster:
                 else:
                     core.offsets_answered(found, self.now_ms)
         return True
+
+    def turn_late(self, broker_id: int) -> None:
+        """A follower gives up its request, which is still on its way."""
+        core = self.members[broker_id].core
+        leader = self._source(broker_id)
+        if core is None or leader is None or not self.members[broker_id].is_up:
+            return
+        step = core.next_step(self.now_ms)
+        if isinstance(step, Fetch):
+            self.late.append((leader, step.request))
+            core.failed_request(self.now_ms, "late")
+        elif isinstance(step, ChangeLogs):
+            self._make(core, step.changes)
+        elif isinstance(step, FindOffsets):
+            core.failed_request(self.now_ms, "late")
+
+    def arrive(self) -> None:
+        """A late request."""
+        if self.late:
+            leader, request = self.late.pop(0)
+            if leader.is_up:
+                leader.sessions.clear()
+                self.serve(request, leader)
+
+    def _make(self, core: FetcherCore, changes: Sequence[LogChange]) -> None:
+        for change in changes:
+            carry_out(change)
+            core.changed(change, self.now_ms)
 
     def settle(self) -> None:
         """Everybody fetches until nothing changes any more."""
@@ -322,9 +353,8 @@ class Cluster:
         leader = self.members.get(self.members[broker_id].partition.leader_id)
         return leader if leader is not None and leader.is_up else None
 
-    def serve(self, request: FetchRequest) -> FetchResponse | None:
+    def serve(self, request: FetchRequest, leader: Member | None) -> FetchResponse | None:
         broker_id = request.replica_state.replica_id
-        leader = self._source(broker_id)
         if leader is None:
             return None
         epoch, asked = leader.sessions.get(broker_id, (-1, None))

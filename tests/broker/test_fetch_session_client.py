@@ -91,6 +91,12 @@ def test_who_was_never_told_is_not_forgotten() -> None:
     session.drop((A, 9))
     told = request(session)
     assert (sent(told), forgotten(told)) == ([], [])
+    # Nor who was, and was told to be forgotten since.
+    session.drop((A, 0))
+    request(session)
+    put(session, (A, 0))
+    session.drop((A, 0))
+    assert session.next_request() is None
 
 
 def test_a_topic_made_anew_is_another_topic() -> None:

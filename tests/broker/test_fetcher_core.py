@@ -395,7 +395,7 @@ def test_where_to_cut() -> None:
     assert truncation_offset(log, 5, 9) == 4
     assert truncation_offset(log, 7, 9) == 5
     # Of epoch 6 there is nothing here: all of epoch 5 is asked for next.
-    assert truncation_offset(log, 6, 5) == 4
+    assert truncation_offset(log, 6, 5) == truncation_offset(log, 6, 3) == 4
     assert truncation_offset(log, 3, 4) == 2
     # Nothing of the time is left here.
     assert truncation_offset(log, 1, 0) == 0

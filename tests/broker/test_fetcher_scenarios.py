@@ -229,8 +229,12 @@ class Storm:
                 self._flush(broker_id)
             case "turn":
                 cluster.turn(broker_id, is_lost=number == 0)
+            case "late":
+                cluster.turn_late(broker_id)
+            case "arrive":
+                cluster.arrive()
             case "alter" if member.is_up:
-                cluster.alter(broker_id)
+                cluster.alter(broker_id, is_lost=number == 0)
             case "hear":
                 cluster.tell(broker_id)
             case "wait" if member.is_up:
@@ -311,6 +315,8 @@ class Storm:
 
 _KINDS = {
     "turn": 30,
+    "late": 1,
+    "arrive": 1,
     "produce": 15,
     "flush": 5,
     "alter": 5,
