@@ -55,6 +55,7 @@ __all__ = [
     "DirectoryInUseError",
     "LogDirectory",
     "WrongDirectoryError",
+    "lock_directory",
     "make_path",
     "random_id",
 ]
@@ -81,6 +82,17 @@ class DirectoryInUseError(StorageError):
 
 class WrongDirectoryError(StorageError):
     """The directory belongs to another node or cluster."""
+
+
+def lock_directory(disk: Disk, path: str) -> FileLock:
+    """Keep other processes out of a directory. Raises DirectoryInUseError or OSError."""
+    try:
+        return disk.lock(f"{path}/{LOCK_FILE}")
+    except BlockingIOError as error:
+        raise DirectoryInUseError(
+            f"{path} is in use by another process; stop that node, or give this one a directory "
+            "of its own in log.dirs"
+        ) from error
 
 
 class DirectoryEvents(Protocol):
@@ -150,6 +162,7 @@ class LogDirectory:
         "_checkpoints",
         "_events",
         "_lock",
+        "_locks",
         "_path",
         "_pool",
         "_removing",
@@ -180,6 +193,7 @@ class LogDirectory:
         self._pool = pool
         self.chores = Chores(world.clock)
         self._events = events
+        self._locks = settings.locks_directories
         self._lock: FileLock | None = None
         self._checkpoints = {
             name: _OffsetCheckpoint(AtomicFile(world.disk, f"{path}/{name}"))
@@ -234,13 +248,8 @@ class LogDirectory:
         """
         disk = self._world.disk
         await make_path(disk, self._path)
-        try:
-            self._lock = disk.lock(f"{self._path}/{LOCK_FILE}")
-        except BlockingIOError as error:
-            raise DirectoryInUseError(
-                f"{self._path} is in use by another process; stop that node, or give this one a "
-                "directory of its own in log.dirs"
-            ) from error
+        if self._locks:
+            self._lock = lock_directory(disk, self._path)
         self.directory_id = await self._identify(cluster_id, node_id)
         names = await disk.list_directory(self._path)
         for name, checkpoint in self._checkpoints.items():

@@ -22,6 +22,8 @@ class LogManagerSettings:
     """Absolute paths, in the order in which equal ones are preferred."""
     cluster_id: str
     node_id: int
+    locks_directories: bool = True
+    """False if whoever runs the logs holds the directories' locks already, for longer."""
     cordoned_directories: tuple[str, ...] = ()
     """Those that get no new partitions; `*` for all."""
     loaders_per_directory: int = 8
@@ -42,11 +44,17 @@ class LogManagerSettings:
 
     @classmethod
     def from_node(
-        cls, node: NodeConfig, cluster_id: str, *, open_files_max: int
+        cls,
+        node: NodeConfig,
+        cluster_id: str,
+        directories: tuple[str, ...],
+        *,
+        open_files_max: int,
     ) -> LogManagerSettings:
-        """`open_files_max`: what the system's limit leaves to the logs."""
+        """`directories` are locked. `open_files_max` is what the system's limit leaves to logs."""
         return cls(
-            directories=node.log_dirs,
+            directories=directories,
+            locks_directories=False,
             cluster_id=cluster_id,
             node_id=node.node_id,
             cordoned_directories=node.get_list("cordoned.log.dirs"),

@@ -1,40 +1,80 @@
-"""The broker's part of a node: it registers, follows the metadata, and serves clients.
+"""The broker's part of a node: its logs, its replicas, its life with the controller, its clients.
 
-Order. Publishers are installed before the metadata flows. The broker registers, replays metadata
-until the controller says that it is caught up, applies its first image, and only then asks to be
-unfenced; clients are served when it is. When the node stops, the controller is asked first, so that
-leaderships move away before anything closes.
+The order of a start, each step for a reason:
+
+1. The first image is published, so that topics have their settings before their logs are loaded:
+   recovery treats compacted logs differently.
+2. The logs are loaded.
+3. The broker registers, and replays metadata until the controller says that it is caught up: only
+   then is what is not in the metadata really unknown to the cluster.
+4. The first image is carried out: strays are removed, roles are taken.
+5. It asks to be unfenced, and clients are served when it is.
+
+When the node stops, the controller is asked first, so that leaderships move away before anything
+closes; logs are closed in order, and the broker epoch is left for the next process.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import trio
 
+from kraftpy.api.data_handlers import data_handlers
 from kraftpy.api.handler import Handler
 from kraftpy.api.served import metadata_handlers
 from kraftpy.broker.controller_channel import ActiveController, ControllerChannel
+from kraftpy.broker.directory_assignments import DirectoryAssignments
+from kraftpy.broker.fetcher_manager import FetcherManager
 from kraftpy.broker.forwarder import Forwarder
+from kraftpy.broker.hosted import HostedPartitions
+from kraftpy.broker.isr_sender import IsrSender
 from kraftpy.broker.lifecycle import BrokerLifecycle
-from kraftpy.broker.lifecycle_core import BrokerIdentity, LifecycleCore, LifecycleSettings
+from kraftpy.broker.lifecycle_core import BrokerIdentity, LifecycleCore
 from kraftpy.broker.metadata_view import BrokerMetadata
+from kraftpy.broker.replica_metrics import ReplicaMetrics
+from kraftpy.broker.replicas import ReplicaManager
+from kraftpy.broker.replication_traffic import CountedTraffic
+from kraftpy.broker.topic_configs import TopicConfigs
 from kraftpy.broker.topic_creation import AutoTopicCreation, TopicTemplate
 from kraftpy.client.settings import ClientSettings
-from kraftpy.config import DynamicConfig, NodeConfig
-from kraftpy.metadata.features import supported_features
-from kraftpy.metadata.publisher import MetadataLoader
-from kraftpy.metadata.records import Endpoint
+from kraftpy.config import DynamicConfig
+from kraftpy.log.clean_shutdown import previous_broker_epoch
+from kraftpy.log.manager import LogManager
+from kraftpy.log.manager_settings import LogManagerSettings
+from kraftpy.metadata.changes import ImageChanges
+from kraftpy.metadata.image import MetadataImage
+from kraftpy.metadata.publisher import Manifest, MetadataLoader
+from kraftpy.node.broker_settings import (
+    data_settings,
+    fetcher_settings,
+    lifecycle_settings,
+    replica_settings,
+    validates_fully,
+)
 from kraftpy.observe.metrics import MetricRegistry
-from kraftpy.protocol.ids import Uuid, random_uuid
+from kraftpy.observe.topic_metrics import TopicMetrics
+from kraftpy.protocol.ids import Uuid
 from kraftpy.world import World
 
-__all__ = ["BrokerPart", "broker_identity", "lifecycle_settings"]
+__all__ = ["BrokerPart"]
+
+
+class _FirstImage:
+    """A Publisher that says when there is an image."""
+
+    name = "FirstImage"
+
+    def __init__(self) -> None:
+        self.is_there = trio.Event()
+
+    def publish(self, changes: ImageChanges, image: MetadataImage, manifest: Manifest) -> None:
+        self.is_there.set()
 
 
 @dataclass(slots=True)
 class BrokerPart:
-    """Made before the metadata flows; `run` it as a task."""
+    """`run` it as a task while the quorum's part runs."""
 
     config: DynamicConfig
     world: World
@@ -42,33 +82,44 @@ class BrokerPart:
     loader: MetadataLoader
     metadata: BrokerMetadata
     identity: BrokerIdentity
+    # Data directories that can be used. Their locks are held.
+    directories: tuple[str, ...]
     active_controller: ActiveController
     # What clients are served by, from the moment at which they may be.
     handlers: list[Handler] = field(default_factory=list)
     is_unfenced: trio.Event = field(default_factory=trio.Event)
+    _stop: trio.Event = field(default_factory=trio.Event)
     _lifecycle: BrokerLifecycle | None = None
 
     async def run(self) -> None:
         """Live until the controller has let the broker go after `stop`, or until it can't go on.
 
-        Raises RegistrationTimedOut.
+        Raises RegistrationTimedOut, and StorageError when the logs can't be used.
         """
-        async with trio.open_nursery() as nursery:
-            lifecycle = self._lifecycle = self._make_lifecycle(nursery)
-            forwarder = Forwarder(self._channel(nursery, "forwarding"), nursery)
-            self.handlers = metadata_handlers(
-                self.metadata,
-                forwarder=forwarder,
-                creation=self._creation(forwarder),
-                config=self.config,
+        topic_metrics = TopicMetrics(self.registry)
+        configs = TopicConfigs(self.config, validates_fully=validates_fully(self.config.current))
+        self.loader.install(configs)
+        if not await self._first_image():
+            return
+        logs = LogManager(
+            self.world,
+            self._log_settings(),
+            config_of=configs.config_of,
+            topic_metrics=topic_metrics,
+        )
+        epoch_before = await previous_broker_epoch(self.world.disk, self.directories)
+        async with logs.running(), trio.open_nursery() as nursery:
+            lifecycle, replicas = self._assemble(
+                nursery, logs, configs, topic_metrics, epoch_before
             )
-            self.loader.install(lifecycle)
-            nursery.start_soon(self._become_ready, lifecycle)
+            nursery.start_soon(self._become_ready, nursery, lifecycle, replicas)
             await lifecycle.run()
+            logs.broker_epoch = lifecycle.broker_epoch
             nursery.cancel_scope.cancel()
 
     def stop(self) -> None:
         """Ask the controller to be let go; `run` returns then."""
+        self._stop.set()
         if self._lifecycle is not None:
             self._lifecycle.begin_shutdown()
 
@@ -77,32 +128,162 @@ class BrokerPart:
         if self._lifecycle is not None:
             self._lifecycle.stop_without_consent()
 
-    async def _become_ready(self, lifecycle: BrokerLifecycle) -> None:
+    async def _first_image(self) -> bool:
+        """Wait for it; False if the broker is stopped before it comes."""
+        first = _FirstImage()
+        self.loader.install(first)
+        async with trio.open_nursery() as nursery:
+
+            async def wait_for_stop() -> None:
+                await self._stop.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(wait_for_stop)
+            self.loader.publish()
+            await first.is_there.wait()
+            nursery.cancel_scope.cancel()
+        self.loader.remove(first)
+        return first.is_there.is_set()
+
+    async def _become_ready(
+        self, nursery: trio.Nursery, lifecycle: BrokerLifecycle, replicas: ReplicaManager
+    ) -> None:
         await lifecycle.caught_up.wait()
+        nursery.start_soon(replicas.run, name="replicas")
+        self.loader.install(replicas)
+        self.loader.publish()
+        await replicas.first_applied.wait()
         lifecycle.set_ready()
         await lifecycle.unfenced.wait()
         self.is_unfenced.set()
 
-    def _make_lifecycle(self, nursery: trio.Nursery) -> BrokerLifecycle:
-        settings = lifecycle_settings(self.config.current)
+    # Putting it together.
+
+    def _assemble(
+        self,
+        nursery: trio.Nursery,
+        logs: LogManager,
+        configs: TopicConfigs,
+        topic_metrics: TopicMetrics,
+        epoch_before: int,
+    ) -> tuple[BrokerLifecycle, ReplicaManager]:
+        world, clock, config = self.world, self.world.clock, self.config.current
+        node_id = config.node_id
+        settings = lifecycle_settings(config)
+        hosted = HostedPartitions()
+
+        def metadata_offset() -> int:
+            """What is acted upon; before there is anything to act, what was replayed."""
+            if replicas.first_applied.is_set():
+                return replicas.applied_offset
+            return self.loader.image.provenance.last_offset
+
+        def deleted_topics() -> list[Uuid]:
+            return replicas.deleted_topics()
+
         core = LifecycleCore(
-            self.identity,
+            replace(self.identity, previous_broker_epoch=epoch_before),
             settings,
-            metadata_offset=lambda: self.loader.image.provenance.last_offset,
+            metadata_offset=metadata_offset,
+            deleted_topics=deleted_topics,
         )
-        return BrokerLifecycle(
+        lifecycle = self._lifecycle = BrokerLifecycle(
             core,
             self._channel(nursery, "heartbeat"),
-            self.world.clock,
+            clock,
             self.registry,
             answer_timeout_ms=settings.heartbeat_interval_ms,
+        )
+        metrics = ReplicaMetrics(self.registry, hosted, clock)
+
+        def broker_epoch() -> int:
+            return core.broker_epoch
+
+        assignments = DirectoryAssignments(
+            node_id, broker_epoch, self._channel(nursery, "directories"), clock
+        )
+        replicas = ReplicaManager(
+            replica_settings(config),
+            clock,
+            self.registry,
+            hosted=hosted,
+            logs=logs,
+            fetchers=FetcherManager(
+                fetcher_settings(config),
+                config.get_int("num.replica.fetchers"),
+                world,
+                self.registry,
+                hosted=hosted,
+                logs=logs,
+                traffic=CountedTraffic(hosted, topic_metrics, clock),
+                broker_epoch=broker_epoch,
+                listener_name=config.topology.inter_broker_listener_name,
+                socket_timeout_ms=config.get_int("replica.socket.timeout.ms"),
+            ),
+            isr_sender=IsrSender(
+                node_id, broker_epoch, self._channel(nursery, "alter-partition"), clock, metrics
+            ),
+            assignments=assignments,
+            metrics=metrics,
+            min_insync_replicas=configs.min_insync_replicas,
+            directory_lost=lifecycle.directory_failed,
+            is_stopping=lambda: lifecycle.is_stopping,
+        )
+
+        def reconfigure(topics: tuple[str, ...]) -> None:
+            for topic in topics:
+                replicas.reconfigure(topic)
+
+        configs.subscribe(lambda topics: reconfigure(tuple(topics)))
+        self.loader.install(lifecycle)
+        if self._stop.is_set():
+            lifecycle.begin_shutdown()
+        self.handlers = self._make_handlers(nursery, logs, replicas, assignments, topic_metrics)
+        return lifecycle, replicas
+
+    def _make_handlers(
+        self,
+        nursery: trio.Nursery,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        assignments: DirectoryAssignments,
+        topic_metrics: TopicMetrics,
+    ) -> list[Handler]:
+        forwarder = Forwarder(self._channel(nursery, "forwarding"), nursery)
+        return [
+            *metadata_handlers(
+                self.metadata,
+                forwarder=forwarder,
+                creation=self._creation(forwarder),
+                config=self.config,
+            ),
+            *data_handlers(
+                data_settings(self.config.current),
+                self.world,
+                replicas=replicas,
+                logs=logs,
+                cluster=self.metadata,
+                spawn=nursery.start_soon,
+                metrics=topic_metrics,
+                registry=self.registry,
+                moved=assignments.assign,
+            ),
+        ]
+
+    def _log_settings(self) -> LogManagerSettings:
+        return LogManagerSettings.from_node(
+            self.config.current,
+            self.identity.cluster_id,
+            self.directories,
+            open_files_max=_OPEN_FILES_MAX,
         )
 
     def _channel(self, nursery: trio.Nursery, purpose: str) -> ControllerChannel:
         """A connection of its own for each purpose, so that none delays another."""
+        config = self.config.current
         settings = ClientSettings(
-            client_id=f"broker-{self.config.current.node_id}-{purpose}",
-            request_timeout_ms=self.config.current.get_int("controller.socket.timeout.ms"),
+            client_id=f"broker-{config.node_id}-{purpose}",
+            request_timeout_ms=config.get_int("controller.socket.timeout.ms"),
         )
         return ControllerChannel(self.world, nursery, self.active_controller, settings)
 
@@ -110,40 +291,11 @@ class BrokerPart:
         config = self.config.current
         if not config.get_bool("auto.create.topics.enable"):
             return None
-        return AutoTopicCreation(
-            forwarder,
-            self.world.clock,
-            TopicTemplate(
-                config.get_int("num.partitions"), config.get_int("default.replication.factor")
-            ),
+        template = TopicTemplate(
+            config.get_int("num.partitions"), config.get_int("default.replication.factor")
         )
+        return AutoTopicCreation(forwarder, self.world.clock, template)
 
 
-def broker_identity(
-    config: NodeConfig,
-    cluster_id: str,
-    endpoints: tuple[Endpoint, ...],
-    directory_ids: tuple[Uuid, ...],
-    world: World,
-) -> BrokerIdentity:
-    """What this process registers as; every process is another incarnation."""
-    rack = config["broker.rack"]
-    return BrokerIdentity(
-        broker_id=config.node_id,
-        cluster_id=cluster_id,
-        incarnation_id=random_uuid(world.rng.stream("incarnation")),
-        endpoints=endpoints,
-        features=supported_features(),
-        rack=rack if isinstance(rack, str) else None,
-        directory_ids=directory_ids,
-    )
-
-
-def lifecycle_settings(config: NodeConfig) -> LifecycleSettings:
-    return LifecycleSettings(
-        heartbeat_interval_ms=config.get_int("broker.heartbeat.interval.ms"),
-        session_timeout_ms=config.get_int("broker.session.timeout.ms"),
-        registration_timeout_ms=config.get_int("initial.broker.registration.timeout.ms"),
-        directory_failure_timeout_ms=config.get_int("log.dir.failure.timeout.ms"),
-        asks_before_stopping=config.get_bool("controlled.shutdown.enable"),
-    )
+# Of the usual limit of 1,024 descriptors; sockets get the rest.
+_OPEN_FILES_MAX = 500

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import trio
@@ -28,10 +29,12 @@ from kraftpy.broker.controller_channel import ControllerChannel
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.client.settings import ClientSettings
 from kraftpy.config import DynamicConfig, EndPoint, NodeConfig
+from kraftpy.log.log_directory import lock_directory
 from kraftpy.metadata.directories import DirectoryPaths, NodeStorage, verify_directories
 from kraftpy.metadata.records import Endpoint
 from kraftpy.net.server import NetworkServer
-from kraftpy.node.broker import BrokerPart, broker_identity
+from kraftpy.node.broker import BrokerPart
+from kraftpy.node.broker_settings import broker_identity
 from kraftpy.node.dynamic import DynamicSettings
 from kraftpy.node.network import listener_settings, network_limits
 from kraftpy.node.quorum import QuorumPart, open_quorum
@@ -104,6 +107,13 @@ class Node:
             random=self._world.rng.stream("uuid"),
             config_path=self._config_path,
         )
+        with ExitStack() as locks:
+            # Raft must not run twice on one promise, so before anything else.
+            for path in storage.directory_ids:
+                locks.callback(lock_directory(self._world.disk, path).release)
+            await self._run(storage, task_status)
+
+    async def _run(self, storage: NodeStorage, task_status: trio.TaskStatus[NodeAddresses]) -> None:
         server = NetworkServer(
             clock=self._world.clock,
             network=self._world.network,
@@ -216,11 +226,7 @@ class Node:
         quorum: QuorumPart,
         metadata: BrokerMetadata,
     ) -> BrokerPart:
-        directory_ids = tuple(
-            storage.directory_ids[path]
-            for path in self._paths.data
-            if path in storage.directory_ids
-        )
+        directories = tuple(path for path in self._paths.data if path in storage.directory_ids)
         return BrokerPart(
             config=self.config,
             world=self._world,
@@ -231,9 +237,10 @@ class Node:
                 self._static,
                 storage.cluster_id,
                 self._endpoints(addresses.brokers),
-                directory_ids,
+                tuple(storage.directory_ids[path] for path in directories),
                 self._world,
             ),
+            directories=directories,
             active_controller=quorum.active_controller,
         )
 

@@ -185,7 +185,7 @@ def settings_with(**values: str) -> CleanerSettings:
             "test",
         )
     )
-    return LogManagerSettings.from_node(node, CLUSTER_ID, open_files_max=9).cleaner
+    return LogManagerSettings.from_node(node, CLUSTER_ID, node.log_dirs, open_files_max=9).cleaner
 
 
 def test_settings_come_from_the_configuration() -> None:

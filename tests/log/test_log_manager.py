@@ -798,7 +798,7 @@ def test_settings_from_a_nodes_configuration() -> None:
             "test",
         )
     )
-    settings = LogManagerSettings.from_node(node, CLUSTER_ID, open_files_max=9)
+    settings = LogManagerSettings.from_node(node, CLUSTER_ID, node.log_dirs, open_files_max=9)
     assert settings.directories == ("/x", "/y")
     assert settings.loaders_per_directory == 8
     assert settings.recovery_point_checkpoint_interval_ms == 60_000
