@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import trio
 
@@ -42,12 +42,14 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.world import Clock, InternalInvariant
 
-__all__ = ["ReplicaManager", "ReplicaSettings"]
+__all__ = ["ReplicaManager", "ReplicaSettings", "RoleListener"]
 
 log = logging.getLogger(__name__)
 
 # Partitions whose ISR is looked at before others may run.
 _PARTITIONS_IN_A_PIECE: Final = 200
+
+RoleListener: TypeAlias = Callable[[int, Partition | None], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,7 @@ class ReplicaManager:
         self._no_directory_left = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._flushing: dict[Partition, None] = {}
+        self._role_listeners: dict[str, RoleListener] = {}
 
     # What there is.
 
@@ -138,6 +141,14 @@ class ReplicaManager:
     def deleted_topics(self) -> list[Uuid]:
         """What the heartbeats tell of deletions."""
         return self._deleted.finished(self.applied)
+
+    def listen(self, topic: str, listener: RoleListener) -> None:
+        """Tell when roles in a topic have changed: for coordinators, of their internal topics.
+
+        The partition is what the newest metadata makes it, perhaps in a new epoch only; None if it
+        is not, or no longer, online here.
+        """
+        self._role_listeners[topic] = listener
 
     # Settings.
 
@@ -228,6 +239,7 @@ class ReplicaManager:
             if topic_id is not None:
                 self._hosted.take_offline(name, topic_id)
                 self._gone(name)
+        self._tell(lost)
         self._note_lost_directories()
 
     def partition_unlinked(self, topic_partition: TopicPartition, topic_id: Uuid | None) -> None:
@@ -270,17 +282,24 @@ class ReplicaManager:
             started = self._clock.monotonic()
             if not self.first_applied.is_set():
                 await self._changes.delete_strays(image)
-            topics = await self._changes.apply(self.applied, image)
+            concerned = await self._changes.apply(self.applied, image)
             self.applied = image
             self.first_applied.set()
-            if topics:
-                self._metrics.roles_changed(topics)
+            if concerned:
+                self._metrics.roles_changed([topic for topic, _ in concerned])
+                self._tell(concerned)
                 log.info(
-                    "replicas follow the metadata offset=%d topics=%d ms=%d",
+                    "replicas follow the metadata offset=%d replicas=%d ms=%d",
                     self.applied_offset,
-                    len(topics),
+                    len(concerned),
                     (self._clock.monotonic() - started) * 1000,
                 )
+
+    def _tell(self, concerned: Sequence[TopicPartition]) -> None:
+        for name in concerned:
+            listener = self._role_listeners.get(name[0])
+            if listener is not None:
+                listener(name[1], self._hosted.online(name))
 
     async def _check_isrs(self) -> None:
         """Every half of the lag time, so that who is late leaves after at most one and a half."""

@@ -39,7 +39,7 @@ from kraftpy.metadata.records import (
     PartitionRecord,
 )
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
-from kraftpy.world import Clock
+from kraftpy.world import Clock, InternalInvariant
 
 __all__ = ["Fetchers", "RoleChanges"]
 
@@ -122,8 +122,8 @@ class RoleChanges:
         record = image.partition(topic_id, topic_partition[1])
         return record is None or self._broker_id not in record.replicas
 
-    async def apply(self, before: MetadataImage, after: MetadataImage) -> list[str]:
-        """Act on the difference; the topics that are concerned."""
+    async def apply(self, before: MetadataImage, after: MetadataImage) -> list[TopicPartition]:
+        """Act on the difference; the replicas that were, or are, concerned."""
         changes = local_changes(ImageChanges(before, after), self._broker_id)
         await self._delete(changes.deletions)
         await self._lead(changes.leaders)
@@ -132,7 +132,7 @@ class RoleChanges:
             for change, assigned in changes.directories:
                 self._report_directory(change, assigned)
         concerned = (*changes.deletions, *changes.leaders, *changes.followers)
-        return list(dict.fromkeys(change.topic.name for change in concerned))
+        return list(dict.fromkeys(map(_name, concerned)))
 
     # Deletions.
 
@@ -263,7 +263,12 @@ class RoleChanges:
 
         async def work() -> None:
             for item in rest:
-                await act(item)
+                try:
+                    await act(item)
+                except InternalInvariant:
+                    raise
+                except Exception:
+                    log.exception("a replica does not follow the metadata: %s", item)
                 await trio.lowlevel.checkpoint()
 
         async with trio.open_nursery() as nursery:

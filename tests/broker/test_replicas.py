@@ -535,3 +535,43 @@ async def test_images_are_applied_in_order_and_the_newest_wins(
         await rig.settle()
         assert rig.error("t0") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert all(rig.partition(f"t{number}").is_leader for number in range(1, 20))
+
+
+async def test_coordinators_hear_of_their_own_topics(rig: Rig, autojump_clock: object) -> None:
+    """REP-106: elected, in a new epoch, resigned, deleted; of other topics nothing."""
+    heard: list[tuple[int, bool, int] | tuple[int, None]] = []
+
+    def hear(partition_id: int, partition: Partition | None) -> None:
+        if partition is None:
+            heard.append((partition_id, None))
+        else:
+            heard.append((partition_id, partition.is_leader, partition.leader_epoch))
+
+    async with rig.running() as replicas:
+        replicas.listen("__consumer_offsets", hear)
+        await rig.apply(*topic("__consumer_offsets", 1, 2), *topic("t", 1))
+        assert sorted(heard) == [(0, True, 0), (1, False, 0)]
+        for leader, expected in ((1, (0, True, 1)), (2, (0, False, 2))):
+            rig.metadata.change("__consumer_offsets", 0, leader=leader)
+            await rig.settle()
+            assert heard[-1] == expected
+        rig.metadata.remove("__consumer_offsets")
+        await rig.settle()
+        assert heard[-2:] == [(0, None), (1, None)]
+
+
+async def test_one_replica_that_fails_is_its_own_trouble(
+    rig: Rig, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REP-104: also if nobody has foreseen how."""
+    lead = Partition.lead
+
+    def lead_or_fail(self: Partition, record: Any, now_ms: int) -> bool:
+        if self.topic_partition == ("t", 1):
+            raise ZeroDivisionError
+        return lead(self, record, now_ms)
+
+    monkeypatch.setattr(Partition, "lead", lead_or_fail)
+    async with rig.running():
+        await rig.apply(*topic("t", 1, 1, 1))
+        assert [rig.partition("t", number).is_leader for number in range(3)] == [True, False, True]
