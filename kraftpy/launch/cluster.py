@@ -39,6 +39,7 @@ DEFAULT_NODES = 3
 NODE_COMMAND = (sys.executable, "-P", "-m", "kraftpy.cli.main", "node")
 
 _POLL_SECONDS = 0.01
+_ASK_AGAIN_SECONDS = 0.5
 _LAST_LINES = 20
 _LAST_BYTES = 16 * 1024
 
@@ -212,6 +213,8 @@ class Cluster:
         self._events = events
         self._nursery = nursery
         self._runs: dict[int, _Run] = {}
+        # Set, and replaced by a new one, when a process has ended.
+        self._next_end = trio.Event()
 
     @property
     def bootstrap(self) -> str:
@@ -320,6 +323,8 @@ class Cluster:
                 self._events.died(NodeDeath(plan.node_id, code, lines, plan.log_path))
             await self._forget_ready(plan)
             run.ended.set()
+            self._next_end.set()
+            self._next_end = trio.Event()
 
     async def _wait_ready(self, runs: Sequence[_Run]) -> None:
         waiting = list(runs)
@@ -343,6 +348,9 @@ class Cluster:
         )
 
     async def _stop(self, runs: Sequence[_Run]) -> None:
+        """A node that is asked to stop hands over what it leads. Where there is no quorum it would
+        wait for one; asked again, it doesn't.
+        """
         timeout_seconds = self._spec.stop_timeout_seconds
         for run in runs:
             run.is_end_expected = True
@@ -350,15 +358,26 @@ class Cluster:
             if run.is_paused:
                 # It would not even notice.
                 run.process.resume()
+                run.is_paused = False
         with self._clock.move_on_after(timeout_seconds):
-            for run in runs:
-                await run.ended.wait()
+            while waiting := [run for run in runs if not run.ended.is_set()]:
+                if not self._has_quorum():
+                    for run in waiting:
+                        run.process.terminate()
+                # The system makes one signal of two that come too quickly, so it is repeated.
+                with self._clock.move_on_after(_ASK_AGAIN_SECONDS):
+                    await self._next_end.wait()
         for run in runs:
             if run.is_running:
                 self._events.killed(run.plan.node_id, timeout_seconds)
                 run.process.kill()
         for run in runs:
             await run.ended.wait()
+
+    def _has_quorum(self) -> bool:
+        controllers = [each.node_id for each in self.nodes.values() if "controller" in each.roles]
+        awake = [run for run in self._runs.values() if run.is_running and not run.is_paused]
+        return 2 * sum(run.plan.node_id in controllers for run in awake) > len(controllers)
 
     def _last_lines(self, run: _Run) -> tuple[str, ...]:
         """What the node said last, in this run."""

@@ -6,6 +6,7 @@ Run as a program. How it behaves is a setting, `stub.<node id>`:
 - `crashes`: says two lines and ends with code 3
 - `never-ready`: says a line and waits
 - `deaf`: ready, and ignores SIGTERM
+- `patient`: ready, and ends at the second SIGTERM
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def main() -> int:
     settings = dict(line.split("=", 1) for line in lines)
     node_id = settings["node.id"]
     behaviour = settings.get(f"stub.{node_id}", "")
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if behaviour == "deaf" else end)
+    reactions = {"deaf": signal.SIG_IGN, "patient": wait_for_another}
+    signal.signal(signal.SIGTERM, reactions.get(behaviour, end))
     descriptor = os.open(f"{settings['log.dirs']}/.lock", os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     kafka_variables = [name for name in os.environ if name.startswith("KAFKA_")]
@@ -42,6 +44,11 @@ def main() -> int:
         unfinished.replace(options.ready_file)
     sys.stdin.read()
     return 9
+
+
+def wait_for_another(number: int, frame: object) -> None:
+    print("waits", flush=True)
+    signal.signal(signal.SIGTERM, end)
 
 
 def end(number: int, frame: object) -> None:

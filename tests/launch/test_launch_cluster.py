@@ -144,6 +144,25 @@ async def test_a_paused_node_stops_in_good_order(tmp_path: Path) -> None:
     assert (tmp_path / "node-1/node.log").read_text().endswith("ends\n")
 
 
+async def test_without_a_quorum_nobody_waits_for_one(tmp_path: Path) -> None:
+    """The last nodes that stop are asked again; the first are left in peace."""
+    events = Recorder()
+    settings = {"stub.2": "patient", "stub.3": "patient"}
+    async with stub_cluster(tmp_path, events, settings=settings) as cluster:
+        await cluster.start()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.stop_node, 2)
+            await eventually(lambda: (tmp_path / "node-2/node.log").read_text().endswith("waits\n"))
+            # Longer than it takes to be asked again.
+            await trio.sleep(0.8)
+            assert cluster.running == [1, 2, 3]
+            cluster.pause(1)
+            cluster.pause(3)
+    assert (tmp_path / "node-2/node.log").read_text().endswith("waits\nends\n")
+    assert (tmp_path / "node-3/node.log").read_text().endswith("waits\nends\n")
+    assert events.killed_nodes == []
+
+
 async def test_kill_and_restart_of_single_nodes(tmp_path: Path) -> None:
     """What was asked for is no death. A running node is stopped in good order first."""
     events = Recorder()

@@ -1,0 +1,200 @@
+"""`kraftpy up` as a process: a real cluster in the foreground, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kraftpy.cli.main import main
+from kraftpy.cli.up import examples
+from kraftpy.client.blocking import BlockingConnection
+from kraftpy.protocol.schema.k03_metadata import MetadataRequest
+
+TIMEOUT_SECONDS = 120
+
+
+class Up:
+    """One run of the command; its temporary files go to a directory of the test's own."""
+
+    def __init__(self, tmp_path: Path, *options: str) -> None:
+        self.temporary = tmp_path / "temporary"
+        self.temporary.mkdir(exist_ok=True)
+        self.ready_file = tmp_path / "ready.json"
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "kraftpy.cli.main", "up"),
+                *("--ready-file", str(self.ready_file)),
+                *options,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(self.temporary)},
+            # A job of its own, as a shell makes it.
+            process_group=0,
+        )
+        self.said: list[str] = []
+        # A blocked read has no timeout of its own.
+        self._watchdog = threading.Timer(TIMEOUT_SECONDS, self.process.kill)
+        self._watchdog.start()
+
+    def wait_for(self, words: str) -> str:
+        """The line of standard error that has these words."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line)
+            if words in line:
+                return line
+        raise AssertionError(f"it never said {words!r}:\n{''.join(self.said)}")
+
+    def wait_ready(self) -> list[str]:
+        """The lines of standard output."""
+        assert self.process.stdout is not None
+        lines = [self.process.stdout.readline() for _ in range(5)]
+        assert lines[0].startswith("bootstrap.servers="), self.rest()
+        return lines
+
+    def pids(self) -> list[int]:
+        return [int(pid) for pid in re.findall(r"starts \(process (\d+)\)", "".join(self.said))]
+
+    def signal(self, number: int) -> None:
+        """To the whole job, as a terminal does."""
+        os.killpg(self.process.pid, number)
+
+    def rest(self) -> str:
+        """Wait for the end; all that was said."""
+        _, said = self.process.communicate(timeout=TIMEOUT_SECONDS)
+        self.said.append(said)
+        return "".join(self.said)
+
+    def close(self) -> None:
+        self._watchdog.cancel()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+@contextmanager
+def running_up(tmp_path: Path, *options: str) -> Iterator[Up]:
+    up = Up(tmp_path, *options)
+    try:
+        yield up
+    finally:
+        up.close()
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_cluster_from_start_to_end_and_again(tmp_path: Path) -> None:
+    """Ready means that clients are served by every node. The same directory goes on with it."""
+    data = tmp_path / "data"
+    with running_up(tmp_path, "--dir", str(data)) as up:
+        lines = up.wait_ready()
+        ready = json.loads(up.ready_file.read_text())
+        assert lines[0] == f"bootstrap.servers={ready['bootstrap']}\n"
+        assert [line.strip() for line in lines[2:]] == list(examples(ready["bootstrap"]))
+        assert [node["id"] for node in ready["nodes"]] == [1, 2, 3]
+        assert len(alive([node["pid"] for node in ready["nodes"]])) == 3
+        for node in ready["nodes"]:
+            assert Path(node["data_dir"]).is_dir()
+            with BlockingConnection((node["host"], node["port"])) as connection:
+                answer = connection.request(MetadataRequest())
+            assert answer.cluster_id == ready["cluster_id"]
+            assert [broker.node_id for broker in answer.brokers] == [1, 2, 3]
+        with running_up(tmp_path / "data", "--dir", str(data)) as second:
+            assert "in use by a cluster that runs" in second.rest()
+            assert second.process.returncode == 1
+        up.signal(signal.SIGINT)
+        said = up.rest()
+        assert up.process.returncode == 0, said
+    assert "is killed" not in said
+    assert alive([node["pid"] for node in ready["nodes"]]) == []
+    assert not up.ready_file.exists()
+    with running_up(tmp_path, "--dir", str(data)) as up:
+        up.wait_ready()
+        assert json.loads(up.ready_file.read_text())["cluster_id"] == ready["cluster_id"]
+        up.signal(signal.SIGTERM)
+        assert "formatted" not in up.rest()
+    assert list(up.temporary.iterdir()) == []
+
+
+def test_a_node_that_dies_is_reported_and_the_last_ends_it(tmp_path: Path) -> None:
+    with running_up(tmp_path, "--nodes", "2") as up:
+        up.wait_ready()
+        first, second = json.loads(up.ready_file.read_text())["nodes"]
+        os.kill(first["pid"], signal.SIGKILL)
+        line = up.wait_for("node 1 ended")
+        assert f"by SIGKILL; the last lines of {up.temporary}" in line
+        assert "node=1" in up.wait_for("kraftpy up:   ")
+        assert alive([second["pid"]])
+        os.kill(second["pid"], signal.SIGKILL)
+        assert "no node is left" in up.rest()
+        assert up.process.returncode == 1
+    assert list(up.temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_while_starting(tmp_path: Path, number: int) -> None:
+    with running_up(tmp_path) as up:
+        up.wait_for("node 2 starts")
+        up.signal(number)
+        said = up.rest()
+        assert up.process.returncode == 130, said
+    assert len(up.pids()) >= 2
+    assert alive(up.pids()) == []
+    assert list(up.temporary.iterdir()) == []
+    assert not up.ready_file.exists()
+
+
+def test_a_start_that_fails(tmp_path: Path) -> None:
+    """One node can't be what it should: everything is stopped, and it is said why."""
+    data = tmp_path / "data"
+    (data / "node-2/data/t-0").mkdir(parents=True)
+    with running_up(tmp_path, "--dir", str(data)) as up:
+        said = up.rest()
+        assert up.process.returncode == 1
+    assert "node 2 can't be formatted" in said
+    assert "Traceback" not in said
+    assert not up.ready_file.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--nodes", "0"], "is no number of nodes from 1 to 100"),
+        (["--nodes", "101"], "is no number of nodes from 1 to 100"),
+        (["--port", "65536"], "is no port"),
+        (["--nodes", "2", "--brokers", "2"], "give one or the other"),
+        (["--ready-file", "/no/such/directory/file"], "there is no directory /no/such/directory"),
+        (["--set", "num.partitions"], "must have the form key=value"),
+        (["--set", "num.partitions=0"], "num.partitions=0 (--set)"),
+        (["--set", "listeners=PLAINTEXT://:1"], "listeners can't be set for all nodes"),
+    ],
+)
+def test_wrong_command_lines(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    complaint: str,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    try:
+        code = main(["up", *arguments])
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else -1
+    assert code == 2
+    assert complaint in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
