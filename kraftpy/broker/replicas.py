@@ -152,12 +152,14 @@ class ReplicaManager:
 
     # Settings.
 
-    def reconfigure(self, topic: str) -> None:
-        """The settings of a topic have changed."""
-        self._logs.reconfigure(topic)
+    def reconfigure(self, *topics: str) -> None:
+        """The settings of topics have changed."""
+        self._logs.reconfigure(*topics)
+        minima = {topic: self._min_insync_replicas(topic) for topic in topics}
         for partition in self._hosted.partitions():
-            if partition.topic_partition[0] == topic:
-                partition.min_insync_replicas = self._min_insync_replicas(topic)
+            minimum = minima.get(partition.topic_partition[0])
+            if minimum is not None:
+                partition.min_insync_replicas = minimum
 
     def change_settings(self, settings: ReplicaSettings) -> None:
         """For what may change at run time."""

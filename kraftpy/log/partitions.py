@@ -340,10 +340,11 @@ class Partitions:
         if directory is not None:
             await directory.write_checkpoints()
 
-    def reconfigure(self, topic: str) -> None:
-        """The configuration of a topic has changed: its logs take the new one."""
-        config = self._config_of(topic)
+    def reconfigure(self, *topics: str) -> None:
+        """The configurations of topics have changed: their logs take the new ones."""
+        configs = {topic: self._config_of(topic) for topic in topics}
         for directory in self._online():
             for log in [*directory.logs.values(), *directory.futures.values()]:
-                if log.topic_partition[0] == topic:
+                config = configs.get(log.topic_partition[0])
+                if config is not None:
                     log.config = config
