@@ -27,26 +27,34 @@ class Discovery:
         self._next_ms = 0
 
     def peers(self) -> list[tuple[int, Endpoint]]:
-        """Whom to ask for the leader: bootstrap servers, and the voters that are not among them.
+        """Whom to ask for the leader: bootstrap servers, known voters, a leader that was silent.
 
-        Kafka asks bootstrap servers alone, and a broker that was given one is lost without it.
+        Kafka asks bootstrap servers alone, and a broker that was given one is lost without it. An
+        observer whose leader comes back in its old epoch hears nothing new from anybody else.
         """
         quorum = self._quorum
-        own = quorum.address(quorum.config.endpoints)
-        known = set() if own is None else {(own.host, own.port)}
-        found = []
-        for place, server in enumerate(quorum.config.bootstrap_servers):
-            if (server.host, server.port) not in known:
-                known.add((server.host, server.port))
-                found.append((_FIRST_BOOTSTRAP_ID - place, server))
+        config = quorum.config
+        candidates = [
+            (_FIRST_BOOTSTRAP_ID - place, server)
+            for place, server in enumerate(config.bootstrap_servers)
+        ]
         for voter in quorum.voters.latest.voters:
-            address = voter.endpoint(quorum.config.listener)
-            if (
-                address is not None
-                and voter.key.node_id != quorum.local.node_id
-                and (address.host, address.port) not in known
-            ):
-                found.append((voter.key.node_id, address))
+            address = voter.endpoint(config.listener)
+            if address is not None:
+                candidates.append((voter.key.node_id, address))
+        role = quorum.role
+        if isinstance(role, Follower):
+            address = quorum.address(role.leader_endpoints)
+            if address is not None:
+                candidates.append((quorum.election.leader_id, address))
+        own = quorum.address(config.endpoints)
+        known = {} if own is None else {(own.host, own.port): None}
+        found = []
+        for node_id, address in candidates:
+            where = (address.host, address.port)
+            if node_id != quorum.local.node_id and where not in known:
+                known[where] = None
+                found.append((node_id, address))
         return found
 
     def next_peer(self) -> tuple[int, Endpoint] | None:

@@ -24,6 +24,7 @@ from kraftpy.protocol.schema import k82_update_raft_voter as update_voter
 from kraftpy.raft import effects as fx
 from kraftpy.raft import inputs, replication
 from kraftpy.raft.log_state import SnapshotId
+from kraftpy.raft.memory_storage import MemoryStorage
 from kraftpy.raft.roles import Follower, Leader, RoleName
 from kraftpy.raft.rpc import METADATA_TOPIC
 from kraftpy.world.memory_disk import MemoryDisk
@@ -266,3 +267,20 @@ def test_the_metadata_log_has_one_partition(partition: int) -> None:
         setattr(request.topics[0].partitions[0], field, partition)
         assert cluster.ask(1, request).error_code == error
     assert cluster.election(1) == before
+
+
+def test_a_leader_that_was_away_is_asked_again() -> None:
+    """An observer knows of it from its only server, which is not the leader and never will be."""
+    cluster = elected(3, 1)
+    node = cluster.nodes[4]
+    cluster.crash(4)
+    node.storage = MemoryStorage()
+    node.config = replace(node.config, bootstrap_servers=(endpoint_of(2),))
+    cluster.cut = {(4, 1)}
+    cluster.start(4)
+    cluster.advance(10_000)
+    assert cluster.election(4).leader_id == 1
+    assert cluster[4].quorum.log.end_offset == 0
+    cluster.cut.clear()
+    cluster.advance(3_000)
+    assert cluster[4].quorum.log.end_offset == cluster[1].quorum.log.end_offset
