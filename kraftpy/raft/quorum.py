@@ -377,13 +377,13 @@ class Quorum:
         role = self.role
         if not isinstance(role, Leader):
             raise InternalInvariant(f"raft-resigns-as: {role.name}")
-        ends = {key.node_id: progress.end_offset for key, progress in role.progress.items()}
+        ends = {key: progress.end_offset for key, progress in role.progress.items()}
         others = [
             voter.key
             for voter in self.voters.latest.voters
             if voter.key.node_id != self.local.node_id
         ]
-        others.sort(key=lambda key: (-ends.get(key.node_id, -1), key))
+        others.sort(key=lambda key: (-ends.get(key, -1), key))
         deadline_ms = self.now_ms + self.election_timeout()
         self._change(Resigned(deadline_ms, tuple(others)), self.election)
 

@@ -161,7 +161,10 @@ class Replication:
         if replica.node_id == quorum.local.node_id or not quorum.voters.latest.contains(replica):
             return
         role.fetched_since_check[replica.node_id] = None
-        if len(role.fetched_since_check) >= self._needed_fetchers():
+        voters = quorum.voters.latest
+        # One that was removed since then is nobody any more.
+        fetchers = sum(1 for each in role.fetched_since_check if voters.find(each) is not None)
+        if fetchers >= self._needed_fetchers():
             self._restart_check_quorum(role)
 
     # Fetch, as the leader.

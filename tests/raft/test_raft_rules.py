@@ -445,6 +445,39 @@ def test_a_resigned_leader_asks_only_those_that_have_not_answered() -> None:
     assert not any(line.startswith("1 -> 2 EndQuorumEpoch") for line in cluster.lines)
 
 
+def test_successors_are_ranked_by_the_progress_of_the_voters() -> None:
+    """KRF-29: an observer with the id of a voter, from another disk, says nothing of it."""
+    cluster = elected()
+    quorum = cluster[1].quorum
+    role = quorum.role
+    assert isinstance(role, Leader)
+    ends = ((key_of(2), 10), (key_of(3), 20), (key_of(2, 1), 99))
+    role.progress = {key: Progress(key, end_offset=end_offset) for key, end_offset in ends}
+    cluster.step(1, inputs.Resign(1))
+    resigned = quorum.role
+    assert isinstance(resigned, Resigned)
+    assert [key.node_id for key in resigned.successors] == [3, 2]
+
+
+@pytest.mark.parametrize(("fetching", "leads"), [((2, 3), True), ((2, 5), False)])
+def test_a_voter_that_was_removed_keeps_nobody_in_office(
+    fetching: tuple[int, int], leads: bool
+) -> None:
+    """KRF-32: 5 had fetched, and is no voter any more when 2 fetches."""
+    cluster = elected(5)
+    quorum = cluster[1].quorum
+    role = quorum.role
+    assert isinstance(role, Leader)
+    replication = Replication(quorum)
+    role.fetched_since_check.clear()
+    deadline_ms = role.check_quorum_deadline_ms
+    quorum.now_ms += 100
+    replication.note_contact(role, key_of(fetching[1]))
+    quorum.voters.add(100, quorum.voters.latest.removing(5).adding(voter_of(6)))
+    replication.note_contact(role, key_of(fetching[0]))
+    assert (role.check_quorum_deadline_ms > deadline_ms) is leads
+
+
 def test_a_resigned_leader_leaves_its_epoch_by_the_next_one() -> None:
     """KRF-31"""
     cluster = elected()
