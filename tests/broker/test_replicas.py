@@ -22,7 +22,7 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema import k56_alter_partition as k56
 from kraftpy.protocol.schema import k73_assign_replicas_to_dirs as k73
 from kraftpy.purgatory.operation import DelayedOperation
-from kraftpy.world.memory_disk_faults import WriteError
+from kraftpy.world.memory_disk_faults import ReadError, WriteError
 
 NOWHERE = (DIRECTORY_UNASSIGNED, DIRECTORY_UNASSIGNED)
 
@@ -575,3 +575,22 @@ async def test_one_replica_that_fails_is_its_own_trouble(
     async with rig.running():
         await rig.apply(*topic("t", 1, 1, 1))
         assert [rig.partition("t", number).is_leader for number in range(3)] == [True, False, True]
+
+
+async def test_what_a_directory_holds_that_could_not_be_opened_is_not_known(
+    autojump_clock: object,
+) -> None:
+    """controller.md 10.6: nothing is reported as gone that may be in there."""
+    rig = Rig(directories=2)
+    rig.metadata.begin(1, 2, 3)
+    async with rig.running():
+        await rig.apply(*topic("t", 1), *topic("u", 1))
+    rig.metadata.publishers = []
+    rig.metadata.remove("t")
+    rig.metadata.remove("u")
+    rig.disk.inject(ReadError(paths="/data/a/*"))
+    async with rig.running():
+        await rig.apply()
+        await trio.sleep(61)
+        [seen] = [each for each in ("t", "u") if topic_id(each) in rig.replicas.deleted_topics()]
+        assert rig.replicas.deleted_topics() == [topic_id(seen)]
