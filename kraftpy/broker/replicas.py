@@ -152,7 +152,7 @@ class ReplicaManager:
 
     # Settings.
 
-    def reconfigure(self, *topics: str) -> None:
+    def reconfigure(self, topics: Sequence[str]) -> None:
         """The settings of topics have changed."""
         self._logs.reconfigure(*topics)
         minima = {topic: self._min_insync_replicas(topic) for topic in topics}

@@ -434,7 +434,7 @@ async def test_settings_reach_the_partitions(rig: Rig, autojump_clock: object) -
     async with rig.running() as replicas:
         await rig.apply(*topic("t", 1))
         rig.min_isr = 2
-        replicas.reconfigure("t")
+        replicas.reconfigure(["t"])
         assert rig.partition("t").min_insync_replicas == 2
         rig.change_settings(lag_time_max_ms=5)
         replicas.change_settings(rig.settings)
