@@ -26,8 +26,8 @@ $(VENV)/.test: $(VENV)/.node pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
-up: $(VENV)/.node  ## launch a node in the foreground, ready for any Kafka client (the 3-node quorum comes with the broker)
-	@$(BIN)/kraftpy node
+up: $(VENV)/.node  ## launch a 3-node quorum in the foreground, ready for any Kafka client
+	@$(BIN)/kraftpy up
 
 setup: $(VENV)/.test  ## install everything that tests and checks need into .venv
 

@@ -210,7 +210,9 @@ class _Session:
         if self._ready_file is not None:
             write_ready_file(self._ready_file, cluster.describe())
         print(f"bootstrap.servers={cluster.bootstrap}")
-        print("Ctrl-C stops it. Try in another terminal, with kcat, kafka-python, Kafka's tools:")
+        print(
+            "Ctrl-C stops it. Try in another terminal, with kcat, confluent-kafka, Kafka's tools:"
+        )
         for line in examples(cluster.bootstrap):
             print(f"  {line}")
         sys.stdout.flush()
@@ -250,8 +252,8 @@ def examples(bootstrap: str) -> tuple[str, str, str]:
     """What to try next; each works as it is printed."""
     server = bootstrap.partition(",")[0]
     python = (
-        f"from kafka import KafkaProducer; p = KafkaProducer(bootstrap_servers='{server}'); "
-        "p.send('greetings', b'hello', partition=0); p.close()"
+        f"from confluent_kafka import Producer; p = Producer({{'bootstrap.servers': '{server}'}}); "
+        "p.produce('greetings', 'hello', partition=0); p.flush()"
     )
     consumer = f"kafka-console-consumer.sh --bootstrap-server {server} --topic greetings"
     return (

@@ -31,6 +31,7 @@ print(json.dumps(sorted(sys.modules)), file=sys.stderr)
     [
         ("--help", HEAVY + PROTOCOL + CONFIG),
         ("", HEAVY + PROTOCOL + CONFIG),
+        ("up --help", HEAVY + PROTOCOL + CONFIG),
         ("node --help", HEAVY[:-1] + PROTOCOL + CONFIG),
         ("api-versions --help", HEAVY + PROTOCOL + CONFIG),
         ("config --help", HEAVY + PROTOCOL + CONFIG),

@@ -6,11 +6,14 @@ import re
 import shlex
 import subprocess
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
 from compat.node_process import running_node
 from support.components import COMPONENTS, require
+
+from kraftpy.cli import up
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -54,6 +57,18 @@ def test_the_commands_of_the_documents_work_as_printed(tmp_path: Path) -> None:
                 cwd=ROOT,
             )
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+def test_documented_clusters_can_be_asked_for() -> None:
+    """Commands that stay in the foreground are not run here, but they are understood."""
+    prefix = f"    {DOCUMENTED_COMMAND} up"
+    lines = [line for path in DOCUMENTS for line in path.read_text().splitlines()]
+    commands = [line for line in lines if line.startswith(prefix)]
+    assert len(commands) >= 5
+    for command in commands:
+        parser = ArgumentParser(allow_abbrev=False)
+        up.add_arguments(parser)
+        parser.parse_args(shlex.split(command, comments=True)[2:])
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
