@@ -7,6 +7,7 @@ every poll the controller is looked at from outside.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
@@ -97,6 +98,7 @@ class SimulatedController(MetadataNode):
     __slots__ = (
         "_alarm_us",
         "_last_id",
+        "_mail",
         "_network",
         "_polls",
         "_swarm",
@@ -123,6 +125,8 @@ class SimulatedController(MetadataNode):
         self.controller: Controller | None = None
         self.context: ControllerContext | None = None
         self.replies: dict[int, _Waiting] = {}
+        # What came while the process was paused.
+        self._mail: list[Callable[[], None]] = []
         self._last_id = 0
         self._alarm_us = -1
         self._polls = 0
@@ -164,11 +168,15 @@ class SimulatedController(MetadataNode):
         self.controller = None
         self.context = None
         self.replies.clear()
+        self._mail.clear()
         self._alarm_us = -1
 
     def resumed(self) -> None:
         super().resumed()
         self._alarm_us = -1
+        mail, self._mail = self._mail, []
+        for receive in mail:
+            receive()
         self._note_work()
 
     @property
@@ -183,8 +191,7 @@ class SimulatedController(MetadataNode):
         if controller is None:
             return
         if self.node.paused:
-            again = partial(self.receive, sender_id, request, api_version, reply)
-            self.heap.plan(20_000, again)
+            self._mail.append(partial(self.receive, sender_id, request, api_version, reply))
             return
         now_ms = self.node.now_ms()
         if isinstance(request, BrokerHeartbeatRequest):

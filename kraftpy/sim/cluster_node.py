@@ -15,6 +15,7 @@ from typing import Any, cast
 from kraftpy.log.pacing import Pace
 from kraftpy.metadata.committed_feed import CommittedFeed, LeadershipListener
 from kraftpy.metadata.publisher import LoaderFault, MetadataLoader
+from kraftpy.metadata.replay_error import ReplayError
 from kraftpy.raft import effects as fx
 from kraftpy.raft.core import RaftCore
 from kraftpy.raft.log_state import SnapshotId
@@ -189,7 +190,11 @@ class MetadataNode(ABC):
         if feed is None or loader is None:
             return
         before = loader.image
-        if _run_now(feed.advance(_Unpaced())):
+        try:
+            has_more = _run_now(feed.advance(_Unpaced()))
+        except ReplayError as error:
+            raise InvariantViolated("replay-fails", f"{self.node_id}: {error}") from error
+        if has_more:
             self._wake()
         if loader.image is not before:
             self.truth.check_image(self.node_id, before, loader.image)
