@@ -100,7 +100,7 @@ class MetadataHandler(Handler):
         self, request: MetadataRequest, context: RequestContext
     ) -> list[MetadataResponseTopic]:
         image, version = self._cluster.image, context.api_version
-        view = ListenerView(image, context.channel.listener_name)
+        view = ListenerView(image, context.channel.listener_name, self._cluster.suspected())
         asked = request.topics
         if asked is None or (version == 0 and not asked):
             return [_topic(view, topic, version) for topic in image.topics.values()]

@@ -45,7 +45,7 @@ class DescribeTopicPartitionsHandler(Handler):
                 ErrorCode.INVALID_REQUEST, f"a cursor at partition {cursor.partition_index}"
             )
         image = self._cluster.image
-        view = ListenerView(image, context.channel.listener_name)
+        view = ListenerView(image, context.channel.listener_name, self._cluster.suspected())
         room = max(1, min(self._max_partitions(), request.response_partition_limit))
         answer = DescribeTopicPartitionsResponse(topics=[])
         for name in _names(image, request):

@@ -7,6 +7,7 @@ replicas that are away instead of listing them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kraftpy.broker.metadata_view import reachable_brokers
@@ -33,10 +34,14 @@ class PartitionView(NamedTuple):
 class ListenerView:
     """An image as clients of one listener see it; made for one answer."""
 
-    __slots__ = ("_image", "_offline", "_reachable")
+    __slots__ = ("_image", "_offline", "_reachable", "_suspected")
 
-    def __init__(self, image: MetadataImage, listener_name: str) -> None:
+    def __init__(
+        self, image: MetadataImage, listener_name: str, suspected: Sequence[int] = ()
+    ) -> None:
+        """Nobody is sent to the `suspected`, who may be dead, though the image has them alive."""
         self._image = image
+        self._suspected = suspected
         # Looked up for every replica, so that it pays to judge each broker once.
         self._reachable = reachable_brokers(image, listener_name)
         # Who is away follows from these two alone, and many partitions have the same.
@@ -49,9 +54,9 @@ class ListenerView:
         if offline is None:
             offline = self._offline[place] = self._find_offline(partition)
         leader_id = partition.leader
-        if leader_id in self._reachable:
+        if leader_id in self._reachable and leader_id not in self._suspected:
             return PartitionView(ErrorCode.NONE, leader_id, offline)
-        if leader_id in self._image.brokers:
+        if leader_id in self._image.brokers and leader_id not in self._suspected:
             return PartitionView(ErrorCode.LISTENER_NOT_FOUND, _NO_LEADER, offline)
         return PartitionView(ErrorCode.LEADER_NOT_AVAILABLE, _NO_LEADER, offline)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import trio
 
@@ -28,8 +29,9 @@ from kraftpy.broker.fetcher_steps import (
 )
 from kraftpy.broker.hosted_replicas import log_of
 from kraftpy.broker.partition import Partition
+from kraftpy.broker.suspects import SuspectedBrokers
 from kraftpy.client.connection import Peer
-from kraftpy.client.errors import UnsupportedVersion
+from kraftpy.client.errors import ConnectionLost, Evidence, UnsupportedVersion
 from kraftpy.client.settings import ClientSettings
 from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.log.errors import LogError
@@ -40,6 +42,8 @@ from kraftpy.world import Address, InternalInvariant, World
 __all__ = ["Fetcher"]
 
 log = logging.getLogger(__name__)
+
+_SIGNS_OF_DEATH: Final = (Evidence.BROKEN, Evidence.REFUSED)
 
 
 class Fetcher:
@@ -55,8 +59,11 @@ class Fetcher:
         logs: LogManager,
         address_of: Callable[[int], Address | None],
         settings: ClientSettings,
+        suspects: SuspectedBrokers,
     ) -> None:
-        """`address_of` a broker, for other brokers; None while it is not known."""
+        """`address_of` a broker, for other brokers; None while it is not known. `suspects` hears
+        of a leader that is lost.
+        """
         self.name = name
         self._leader_id = leader_id
         self._core = core
@@ -64,6 +71,7 @@ class Fetcher:
         self._logs = logs
         self._address_of = address_of
         self._settings = settings
+        self._suspects = suspects
         self.partitions: dict[TopicPartition, Partition] = {}
         self._scope = trio.CancelScope()
         self._wake = trio.Event()
@@ -136,8 +144,11 @@ class Fetcher:
         try:
             answer = await peer.request(step.request)
         except (ConnectionError, UnsupportedVersion) as error:
+            if isinstance(error, ConnectionLost) and error.evidence in _SIGNS_OF_DEATH:
+                self._suspects.lost(self._leader_id)
             core.failed_request(clock.monotonic_ms(), error)
             return
+        self._suspects.answered(self._leader_id)
         take = core.answered if isinstance(step, Fetch) else core.offsets_answered
         try:
             take(answer, clock.monotonic_ms())

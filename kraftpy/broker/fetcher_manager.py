@@ -22,6 +22,7 @@ from kraftpy.broker.fetcher_steps import FetcherSettings, ReplicationTraffic
 from kraftpy.broker.hosted import HostedPartitions
 from kraftpy.broker.metadata_view import endpoint_of
 from kraftpy.broker.partition import Partition
+from kraftpy.broker.suspects import SuspectedBrokers
 from kraftpy.client.settings import ClientSettings
 from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.log.manager import LogManager
@@ -55,6 +56,7 @@ class FetcherManager:
         traffic: ReplicationTraffic,
         broker_epoch: Callable[[], int],
         listener_name: str,
+        suspects: SuspectedBrokers,
         socket_timeout_ms: int = 30_000,
     ) -> None:
         """`fetcher_count` is `num.replica.fetchers`, `listener_name` the listener between brokers,
@@ -69,6 +71,7 @@ class FetcherManager:
         self._traffic = traffic
         self._broker_epoch = broker_epoch
         self._listener_name = listener_name
+        self._suspects = suspects
         self._socket_timeout_ms = socket_timeout_ms
         self._fetchers: dict[_Key, Fetcher] = {}
         self._owners: dict[TopicPartition, Fetcher] = {}
@@ -146,6 +149,7 @@ class FetcherManager:
             logs=self._logs,
             address_of=self._address_of,
             settings=ClientSettings(client_id=name, request_timeout_ms=self._socket_timeout_ms),
+            suspects=self._suspects,
         )
 
     def _address_of(self, broker_id: int) -> Address | None:

@@ -44,6 +44,7 @@ class BrokerMetadata:
         random: Random,
         leader_id: Callable[[], int] = lambda: -1,
         kraft_version: Callable[[], int] = lambda: 0,
+        suspected: Callable[[], Sequence[int]] = tuple,
         image: MetadataImage = EMPTY_IMAGE,
     ) -> None:
         """`leader_id` is the quorum's leader, -1 while there is none."""
@@ -52,6 +53,8 @@ class BrokerMetadata:
         self._random = random
         self._leader_id = leader_id
         self._kraft_version = kraft_version
+        # Brokers that clients should not be sent to just now (suspects.py).
+        self.suspected = suspected
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from kraftpy.broker.lifecycle import BrokerLifecycle
 from kraftpy.broker.replica_metrics import ReplicaMetrics
 from kraftpy.broker.replicas import ReplicaManager, ReplicaSettings
 from kraftpy.broker.replication_traffic import CountedTraffic
+from kraftpy.broker.suspects import SuspectedBrokers
 from kraftpy.log.manager import LogManager
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.observe.topic_metrics import TopicMetrics
@@ -45,6 +46,7 @@ def assemble_replicas(
     lifecycle: BrokerLifecycle,
     alterations: ControllerChannel,
     assigning: ControllerChannel,
+    suspects: SuspectedBrokers,
     topic_metrics: TopicMetrics,
     min_insync_replicas: Callable[[str], int],
 ) -> ReplicaParts:
@@ -69,6 +71,7 @@ def assemble_replicas(
         traffic=CountedTraffic(hosted, topic_metrics, clock),
         broker_epoch=broker_epoch,
         listener_name=listener_name,
+        suspects=suspects,
         socket_timeout_ms=socket_timeout_ms,
     )
     assignments = DirectoryAssignments(broker_id, broker_epoch, assigning, clock)

@@ -22,19 +22,17 @@ import trio
 
 from kraftpy.api.data_handlers import data_handlers
 from kraftpy.api.handler import Handler
+from kraftpy.api.k22_init_producer_id import InitProducerIdHandler
 from kraftpy.api.served import metadata_handlers
 from kraftpy.broker.controller_channel import ActiveController, ControllerChannel
-from kraftpy.broker.directory_assignments import DirectoryAssignments
-from kraftpy.broker.fetcher_manager import FetcherManager
 from kraftpy.broker.forwarder import Forwarder
-from kraftpy.broker.hosted import HostedPartitions
-from kraftpy.broker.isr_sender import IsrSender
 from kraftpy.broker.lifecycle import BrokerLifecycle
 from kraftpy.broker.lifecycle_core import BrokerIdentity, LifecycleCore
 from kraftpy.broker.metadata_view import BrokerMetadata
-from kraftpy.broker.replica_metrics import ReplicaMetrics
+from kraftpy.broker.producer_ids import ProducerIds
+from kraftpy.broker.replica_parts import ReplicaParts, assemble_replicas
 from kraftpy.broker.replicas import ReplicaManager
-from kraftpy.broker.replication_traffic import CountedTraffic
+from kraftpy.broker.suspects import SuspectedBrokers
 from kraftpy.broker.topic_configs import TopicConfigs
 from kraftpy.broker.topic_creation import AutoTopicCreation, TopicTemplate
 from kraftpy.client.settings import ClientSettings
@@ -85,6 +83,7 @@ class BrokerPart:
     # Data directories that can be used. Their locks are held.
     directories: tuple[str, ...]
     active_controller: ActiveController
+    suspects: SuspectedBrokers
     # What clients are served by, from the moment at which they may be.
     handlers: list[Handler] = field(default_factory=list)
     is_unfenced: trio.Event = field(default_factory=trio.Event)
@@ -167,19 +166,17 @@ class BrokerPart:
         topic_metrics: TopicMetrics,
         epoch_before: int,
     ) -> tuple[BrokerLifecycle, ReplicaManager]:
-        world, clock, config = self.world, self.world.clock, self.config.current
-        node_id = config.node_id
+        config = self.config.current
         settings = lifecycle_settings(config)
-        hosted = HostedPartitions()
 
         def metadata_offset() -> int:
             """What is acted upon; before there is anything to act, what was replayed."""
-            if replicas.first_applied.is_set():
-                return replicas.applied_offset
+            if parts.replicas.first_applied.is_set():
+                return parts.replicas.applied_offset
             return self.loader.image.provenance.last_offset
 
         def deleted_topics() -> list[Uuid]:
-            return replicas.deleted_topics()
+            return parts.replicas.deleted_topics()
 
         core = LifecycleCore(
             replace(self.identity, previous_broker_epoch=epoch_before),
@@ -190,63 +187,41 @@ class BrokerPart:
         lifecycle = self._lifecycle = BrokerLifecycle(
             core,
             self._channel(nursery, "heartbeat"),
-            clock,
+            self.world.clock,
             self.registry,
             answer_timeout_ms=settings.heartbeat_interval_ms,
         )
-        metrics = ReplicaMetrics(self.registry, hosted, clock)
-
-        def broker_epoch() -> int:
-            return core.broker_epoch
-
-        assignments = DirectoryAssignments(
-            node_id, broker_epoch, self._channel(nursery, "directories"), clock
-        )
-        replicas = ReplicaManager(
+        parts = assemble_replicas(
             replica_settings(config),
-            clock,
+            fetcher_settings(config),
+            self.world,
             self.registry,
-            hosted=hosted,
+            fetcher_count=config.get_int("num.replica.fetchers"),
+            listener_name=config.topology.inter_broker_listener_name,
+            socket_timeout_ms=config.get_int("replica.socket.timeout.ms"),
             logs=logs,
-            fetchers=FetcherManager(
-                fetcher_settings(config),
-                config.get_int("num.replica.fetchers"),
-                world,
-                self.registry,
-                hosted=hosted,
-                logs=logs,
-                traffic=CountedTraffic(hosted, topic_metrics, clock),
-                broker_epoch=broker_epoch,
-                listener_name=config.topology.inter_broker_listener_name,
-                socket_timeout_ms=config.get_int("replica.socket.timeout.ms"),
-            ),
-            isr_sender=IsrSender(
-                node_id, broker_epoch, self._channel(nursery, "alter-partition"), clock, metrics
-            ),
-            assignments=assignments,
-            metrics=metrics,
+            lifecycle=lifecycle,
+            alterations=self._channel(nursery, "alter-partition"),
+            assigning=self._channel(nursery, "directories"),
+            suspects=self.suspects,
+            topic_metrics=topic_metrics,
             min_insync_replicas=configs.min_insync_replicas,
-            directory_lost=lifecycle.directory_failed,
-            is_stopping=lambda: lifecycle.is_stopping,
         )
-
-        def reconfigure(topics: tuple[str, ...]) -> None:
-            for topic in topics:
-                replicas.reconfigure(topic)
-
-        configs.subscribe(lambda topics: reconfigure(tuple(topics)))
+        configs.subscribe(lambda topics: parts.replicas.reconfigure(*topics))
         self.loader.install(lifecycle)
         if self._stop.is_set():
             lifecycle.begin_shutdown()
-        self.handlers = self._make_handlers(nursery, logs, replicas, assignments, topic_metrics)
-        return lifecycle, replicas
+        self.handlers = [
+            *self._make_handlers(nursery, logs, parts, topic_metrics),
+            InitProducerIdHandler(self._producer_ids(nursery, lifecycle)),
+        ]
+        return lifecycle, parts.replicas
 
     def _make_handlers(
         self,
         nursery: trio.Nursery,
         logs: LogManager,
-        replicas: ReplicaManager,
-        assignments: DirectoryAssignments,
+        parts: ReplicaParts,
         topic_metrics: TopicMetrics,
     ) -> list[Handler]:
         forwarder = Forwarder(self._channel(nursery, "forwarding"), nursery)
@@ -260,13 +235,13 @@ class BrokerPart:
             *data_handlers(
                 data_settings(self.config.current),
                 self.world,
-                replicas=replicas,
+                replicas=parts.replicas,
                 logs=logs,
                 cluster=self.metadata,
                 spawn=nursery.start_soon,
                 metrics=topic_metrics,
                 registry=self.registry,
-                moved=assignments.assign,
+                moved=parts.assignments.assign,
             ),
         ]
 
@@ -286,6 +261,14 @@ class BrokerPart:
             request_timeout_ms=config.get_int("controller.socket.timeout.ms"),
         )
         return ControllerChannel(self.world, nursery, self.active_controller, settings)
+
+    def _producer_ids(self, nursery: trio.Nursery, lifecycle: BrokerLifecycle) -> ProducerIds:
+        return ProducerIds(
+            self.config.current.node_id,
+            lambda: lifecycle.broker_epoch,
+            self._channel(nursery, "producer-ids"),
+            nursery,
+        )
 
     def _creation(self, forwarder: Forwarder) -> AutoTopicCreation | None:
         config = self.config.current

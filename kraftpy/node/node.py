@@ -27,6 +27,7 @@ from kraftpy.api.handler import Handler
 from kraftpy.api.served import controller_listener_handlers
 from kraftpy.broker.controller_channel import ControllerChannel
 from kraftpy.broker.metadata_view import BrokerMetadata
+from kraftpy.broker.suspects import SuspectedBrokers
 from kraftpy.client.settings import ClientSettings
 from kraftpy.config import DynamicConfig, EndPoint, NodeConfig
 from kraftpy.log.log_directory import lock_directory
@@ -166,11 +167,13 @@ class Node:
             registry=self.registry,
             on_leader=lambda _, leader_id: has_leader.set() if leader_id >= 0 else None,
         )
+        suspects = SuspectedBrokers(self._world.clock)
         metadata = BrokerMetadata(
             cluster_id=storage.cluster_id,
             random=self._world.rng.stream("metadata view"),
             leader_id=lambda: quorum.driver.election.leader_id,
             kraft_version=lambda: quorum.driver.kraft_version,
+            suspected=suspects.current,
         )
         quorum.loader.install(metadata)
         quorum.loader.install(DynamicSettings(self.config))
@@ -182,7 +185,7 @@ class Node:
             await nursery.start(quorum.run)
             await self._serve_controllers(server, quorum, metadata)
             if self._static.is_broker:
-                broker = self._broker_part(storage, addresses, quorum, metadata)
+                broker = self._broker_part(storage, addresses, quorum, metadata, suspects)
                 await self._be_broker(broker, server, addresses, task_status)
             else:
                 await self._be_controller(has_leader, addresses, task_status)
@@ -225,6 +228,7 @@ class Node:
         addresses: NodeAddresses,
         quorum: QuorumPart,
         metadata: BrokerMetadata,
+        suspects: SuspectedBrokers,
     ) -> BrokerPart:
         directories = tuple(path for path in self._paths.data if path in storage.directory_ids)
         return BrokerPart(
@@ -242,6 +246,7 @@ class Node:
             ),
             directories=directories,
             active_controller=quorum.active_controller,
+            suspects=suspects,
         )
 
     async def _be_broker(

@@ -21,6 +21,7 @@ from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.broker.partition import Partition
 from kraftpy.broker.replica_parts import assemble_replicas
 from kraftpy.broker.replicas import ReplicaSettings
+from kraftpy.broker.suspects import SuspectedBrokers
 from kraftpy.log.clean_shutdown import previous_broker_epoch
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_directory import random_id
@@ -149,6 +150,7 @@ class ClusterBroker:
             lifecycle=self.lifecycle,
             alterations=self.controller.channel(),
             assigning=self.controller.channel(),
+            suspects=SuspectedBrokers(clock),
             topic_metrics=self.topic_metrics,
             min_insync_replicas=lambda _: 1,
         )

@@ -12,8 +12,10 @@ import trio
 from client.peers import Places, ScriptedConnection, memory_places, scripted_server
 from replica_rig import LISTENER, Rig, batch, topic, topic_id
 
+from kraftpy.broker.fetcher_core import FetcherCore
 from kraftpy.broker.fetcher_manager import FetcherManager, fetcher_number
 from kraftpy.broker.fetcher_steps import FetcherSettings, UnlimitedTraffic
+from kraftpy.broker.suspects import SuspectedBrokers
 from kraftpy.metadata.records import PartitionChangeRecord
 from kraftpy.observe.metrics import Gauge, MetricName
 from kraftpy.protocol.errors import ErrorCode
@@ -39,6 +41,7 @@ async def following(*scripts: Any) -> AsyncIterator[tuple[Rig, Places]]:
                 traffic=UnlimitedTraffic(),
                 broker_epoch=lambda: 101,
                 listener_name=LISTENER,
+                suspects=SuspectedBrokers(world.clock),
             )
 
         leader = scripted_server(places.world("b2"), "b2", *scripts, port=9092)
@@ -95,22 +98,59 @@ async def test_whatever_a_leader_answers_the_fetcher_goes_on(autojump_clock: obj
         assert metric(rig, "FailedPartitionsCount") == 0
 
 
+async def test_an_answer_that_can_not_be_used_is_one_that_failed(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REP-68: whatever goes wrong with it, the fetcher asks again."""
+    taken: list[k01.FetchResponse] = []
+    take = FetcherCore.answered
+
+    def fail_first(self: FetcherCore, response: k01.FetchResponse, now_ms: int) -> None:
+        taken.append(response)
+        if len(taken) == 1:
+            raise ZeroDivisionError
+        take(self, response, now_ms)
+
+    async def sane(connection: ScriptedConnection) -> None:
+        await connection.negotiate()
+        while True:
+            _, version, correlation_id = await connection.read_request()
+            await trio.sleep(0.5)
+            await connection.answer(answer(high_watermark=0), version, correlation_id)
+
+    monkeypatch.setattr(FetcherCore, "answered", fail_first)
+    async with following(sane) as (rig, _):
+        await rig.apply(*topic("t", 2, replicas=(1, 2)))
+        await trio.sleep(5)
+        assert len(taken) > 5
+
+
 async def test_a_fenced_partition_is_counted_until_it_is_added_again(
     autojump_clock: object,
 ) -> None:
-    """REP-55, REP-66."""
+    """REP-55, REP-61, REP-66: then at once, and forgotten when it is taken away."""
+    asked: list[float] = []
 
     async def fences(connection: ScriptedConnection) -> None:
         await connection.negotiate()
         while True:
             _, version, correlation_id = await connection.read_request()
+            asked.append(trio.current_time())
             fenced = answer(error_code=ErrorCode.FENCED_LEADER_EPOCH)
             await connection.answer(fenced, version, correlation_id)
 
     async with following(fences) as (rig, _):
         await rig.apply(*topic("t", 2, replicas=(1, 2)))
-        await trio.sleep(1)
+        await trio.sleep(5)
         assert metric(rig, "FailedPartitionsCount") == 1
+        count = len(asked)
+        await rig.apply(PartitionChangeRecord(0, topic_id("t"), leader=2))
+        began = trio.current_time()
+        await trio.sleep(5)
+        assert asked[count] - began < 0.1
+        assert metric(rig, "FailedPartitionsCount") == 1
+        # The fetcher has another one to live for.
+        await rig.apply(*topic("u", 2, replicas=(1, 2)))
         await rig.apply(PartitionChangeRecord(0, topic_id("t"), leader=1))
         assert metric(rig, "FailedPartitionsCount") == 0
 
