@@ -27,6 +27,7 @@ import sys
 import tempfile
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -268,4 +269,6 @@ def _named(node_ids: Sequence[int]) -> str:
 
 
 def _tell(line: str) -> None:
-    print(f"kraftpy up: {line}", file=sys.stderr, flush=True)
+    # Nobody may be left to read it, which is no reason to end a cluster.
+    with suppress(OSError):
+        print(f"kraftpy up: {line}", file=sys.stderr, flush=True)

@@ -32,7 +32,7 @@ from kraftpy.launch.ready import Ready
 from kraftpy.world import Clock, Disk, World
 from kraftpy.world.processes import Process, Processes
 
-__all__ = ["Cluster", "ClusterEvents", "ClusterSpec", "NodeDeath", "Quiet", "open_cluster"]
+__all__ = ["Cluster", "ClusterEvents", "ClusterSpec", "NodeDeath", "open_cluster"]
 
 DEFAULT_NODES = 3
 # -P: a file in the working directory must not stand in for one of Python's modules.
@@ -89,28 +89,6 @@ class ClusterEvents(Protocol):
     def killed(self, node_id: int, seconds: float) -> None:
         """It had not stopped after that time."""
         ...
-
-
-class Quiet:
-    """For those who want to know nothing of it."""
-
-    def warned(self, warning: str) -> None:
-        pass
-
-    def formatted(self, node_ids: Sequence[int]) -> None:
-        pass
-
-    def started(self, node_id: int, pid: int) -> None:
-        pass
-
-    def ready(self, node_id: int, seconds: float) -> None:
-        pass
-
-    def died(self, death: NodeDeath) -> None:
-        pass
-
-    def killed(self, node_id: int, seconds: float) -> None:
-        pass
 
 
 @dataclass(slots=True)
@@ -318,13 +296,15 @@ class Cluster:
         plan = run.plan
         with trio.CancelScope(shield=True):
             code = await run.process.wait()
-            if not run.is_end_expected:
-                lines = self._last_lines(run)
-                self._events.died(NodeDeath(plan.node_id, code, lines, plan.log_path))
-            await self._forget_ready(plan)
-            run.ended.set()
-            self._next_end.set()
-            self._next_end = trio.Event()
+            try:
+                if not run.is_end_expected:
+                    lines = self._last_lines(run)
+                    self._events.died(NodeDeath(plan.node_id, code, lines, plan.log_path))
+                await self._forget_ready(plan)
+            finally:
+                run.ended.set()
+                self._next_end.set()
+                self._next_end = trio.Event()
 
     async def _wait_ready(self, runs: Sequence[_Run]) -> None:
         waiting = list(runs)

@@ -13,8 +13,10 @@ import pytest
 import trio
 from launchkit import Recorder, eventually, exists, is_alive, stub_cluster
 
+from kraftpy.launch.cluster import NodeDeath
 from kraftpy.launch.errors import LaunchError, WrongSettingsError
 from kraftpy.launch.plan import combined_shape, split_shape
+from kraftpy.world.real_processes import RealProcesses
 
 
 async def test_three_nodes_start_and_end(tmp_path: Path) -> None:
@@ -287,6 +289,53 @@ async def test_nodes_of_an_earlier_run_are_waited_for(tmp_path: Path) -> None:
         os.close(descriptor)
     async with stub_cluster(tmp_path, stop_timeout_seconds=0.2):
         pass
+
+
+async def test_a_launcher_that_is_killed_takes_its_nodes_along(tmp_path: Path) -> None:
+    """Its directory can be used again, as soon as they are gone."""
+    program = f"""
+import sys, trio
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from launchkit import stub_cluster
+
+async def main():
+    async with stub_cluster(Path({str(tmp_path)!r})) as cluster:
+        await cluster.start()
+        print(*[node["pid"] for node in cluster.describe()["nodes"]], flush=True)
+        await trio.sleep_forever()
+
+trio.run(main)
+"""
+    output = tmp_path / "output"
+    launcher = await RealProcesses().spawn(
+        [sys.executable, "-c", program],
+        environment=RealProcesses().environment,
+        output_path=str(output),
+    )
+    try:
+        await eventually(lambda: output.read_text().endswith("\n"))
+    finally:
+        launcher.kill()
+        await launcher.wait()
+    assert len(output.read_text().split()) == 3, output.read_text()
+    events = Recorder()
+    async with stub_cluster(tmp_path, events) as cluster:
+        await cluster.start()
+    assert events.formattings == [[]]
+    assert events.deaths == []
+
+
+async def test_an_observer_that_breaks_does_not_keep_processes_alive(tmp_path: Path) -> None:
+    class Broken(Recorder):
+        def died(self, death: NodeDeath) -> None:
+            raise ZeroDivisionError
+
+    events = Broken()
+    with pytest.RaisesGroup(ZeroDivisionError):
+        async with stub_cluster(tmp_path, events, settings={"stub.2": "crashes"}) as cluster:
+            await cluster.start()
+    assert not any(is_alive(pid) for pid in events.pids.values())
 
 
 async def test_what_a_cluster_is_stands_in_its_directory(tmp_path: Path) -> None:
