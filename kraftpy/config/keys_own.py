@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kraftpy.config.checks import between, one_of
-from kraftpy.config.table import CLUSTER_WIDE, INT, LOW, MEDIUM, STRING, define
+from kraftpy.config.table import CLUSTER_WIDE, INT, LOW, MEDIUM, STRING, YES, define
 
 __all__ = ["KEYS"]
 
@@ -14,7 +14,7 @@ __all__ = ["KEYS"]
 KEYS: Final = (
     define("kraftpy.record.validation",
            "How produced batches are checked: by their header, or in full by every record too.",
-           STRING, "header", MEDIUM, one_of("header", "full"), CLUSTER_WIDE),
+           STRING, "header", MEDIUM, one_of("header", "full"), CLUSTER_WIDE, effect=YES),
     define("kraftpy.http.port",
            "Port of health, metrics and console; 0 takes a free one, unset opens none.",
            INT, None, LOW, between(0, 65_535)),

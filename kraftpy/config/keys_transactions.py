@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kraftpy.config.checks import at_least
-from kraftpy.config.table import BOOLEAN, CLUSTER_WIDE, HIGH, INT, LOW, SHORT, define
+from kraftpy.config.table import BOOLEAN, CLUSTER_WIDE, HIGH, INT, LOW, SHORT, YES, define
 
 __all__ = ["KEYS"]
 
@@ -26,7 +26,7 @@ KEYS: Final = (
            INT, 3_600_000, LOW, at_least(1)),
     define("transaction.partition.verification.enable",
            "Whether a partition asks the coordinator before it takes a transactional batch.",
-           BOOLEAN, True, LOW, None, CLUSTER_WIDE),
+           BOOLEAN, True, LOW, None, CLUSTER_WIDE, effect=YES),
     define("transaction.two.phase.commit.enable",
            "Whether transactions of an outside coordinator may stay open without limit.",
            BOOLEAN, False, LOW),
