@@ -14,6 +14,8 @@ __all__ = [
     "API_VERSIONS_KEY",
     "CONTROLLER_APIS",
     "CONTROLLER_LISTENER_APIS",
+    "COORDINATOR_APIS",
+    "DATA_APIS",
     "FORWARDABLE_APIS",
     "KAFKA_RELEASE",
     "METADATA_APIS",
@@ -35,6 +37,12 @@ FORWARDABLE_APIS: Final = (*_ASKED_BY_USERS, 55, 80, 81)
 METADATA_APIS: Final = (3, 29, 32, 48, 50, 60, 75, *FORWARDABLE_APIS)
 """A broker's share in metadata."""
 
+DATA_APIS: Final = (0, 1, 2, 21, 23, 34, 35, 61)
+"""A broker's share in data."""
+
+COORDINATOR_APIS: Final = (22,)
+"""What brokers do for producers and groups."""
+
 _RAFT_APIS: Final = (1, 52, 53, 54, 55, 59, 80, 81, 82)
 CONTROLLER_LISTENER_APIS: Final = (29, 32, 58, 60, 63, *CONTROLLER_APIS, *_RAFT_APIS)
 """Everything on a controller's listener."""
@@ -42,5 +50,6 @@ CONTROLLER_LISTENER_APIS: Final = (29, 32, 58, 60, 63, *CONTROLLER_APIS, *_RAFT_
 
 def served_ranges() -> Iterable[tuple[str, int, int]]:
     """Name, lowest and highest version of every API that some listener serves."""
-    for key in sorted({API_VERSIONS_KEY, *METADATA_APIS, *CONTROLLER_LISTENER_APIS}):
+    on_brokers = (*METADATA_APIS, *DATA_APIS, *COORDINATOR_APIS)
+    for key in sorted({API_VERSIONS_KEY, *on_brokers, *CONTROLLER_LISTENER_APIS}):
         yield API[key].name, API[key].min_version, API[key].max_version

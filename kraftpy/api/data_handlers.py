@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from kraftpy.api.handler import Handler
 from kraftpy.api.k00_produce import ProduceHandler
@@ -28,10 +27,7 @@ from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.ids import Uuid
 from kraftpy.world import World
 
-__all__ = ["DATA_APIS", "DataSettings", "data_handlers"]
-
-DATA_APIS: Final = (0, 1, 2, 21, 23, 34, 35, 61)
-"""A broker's share in data."""
+__all__ = ["DataSettings", "data_handlers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
