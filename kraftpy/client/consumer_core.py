@@ -45,6 +45,7 @@ from kraftpy.client.leader_questions import (
     Question,
 )
 from kraftpy.client.positions import PartitionProgress, PartitionState
+from kraftpy.client.settings import ConsumerSettings, IsolationLevel
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k01_fetch import FetchResponse, PartitionData
 from kraftpy.records.errors import RecordDataError
@@ -52,7 +53,6 @@ from kraftpy.records.reader import Record
 from kraftpy.world import FileSlice, assert_always
 
 if TYPE_CHECKING:
-    from kraftpy.client.settings import ConsumerSettings
     from kraftpy.world import Address, Random
 
 __all__ = ["ConsumerCore", "OffsetLookup", "PartitionRecords"]
@@ -453,6 +453,9 @@ class ConsumerCore:
 
     def _keep(self, state: PartitionState, data: PartitionData) -> None:
         records = data.records
+        aborted = data.aborted_transactions or ()
+        if self._settings.isolation_level != IsolationLevel.READ_COMMITTED:
+            aborted = ()
         # Only a node's own log has file slices; from the network come bytes.
         assert_always(records is not None and not isinstance(records, FileSlice), "fetched-slice")
         try:
@@ -461,7 +464,7 @@ class ConsumerCore:
                 records,  # type: ignore[arg-type]
                 position=state.fetch_offset,
                 position_epoch=state.fetch_epoch,
-                aborted=data.aborted_transactions or (),
+                aborted=aborted,
                 check_crcs=self._settings.check_crcs,
                 max_batch_bytes=self._settings.max_batch_bytes,
             )

@@ -45,6 +45,8 @@ class FakePartition:
     batches: list[RecordBatch] = field(default_factory=list)
     producers: dict[int, ProducerState] = field(default_factory=dict)
     aborted: list[k01.AbortedTransaction] = field(default_factory=list)
+    # Answers a repetition with an error, as older brokers do.
+    forgets_offsets: bool = False
 
     @property
     def end(self) -> int:
@@ -84,6 +86,8 @@ class FakePartition:
             return ErrorCode.NONE, -1
         for first, last, offset in state.batches:
             if (first, last) == (batch.base_sequence, batch.last_sequence):
+                if self.forgets_offsets:
+                    return ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1
                 return ErrorCode.NONE, offset
         last = state.batches[-1][1] if state.batches else -1
         if batch.base_sequence != (last + 1) & (2**31 - 1):

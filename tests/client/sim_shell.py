@@ -1,7 +1,8 @@
 """A shell without sockets: a core's calls go to a FakeCluster, and faults come from a script.
 
-Calls to one node wait in a line, as on a connection. `step` deals with the first of some line, in
-the way that the next fault says. When a connection goes, so does every call in its line.
+Calls to one node wait in a line, as on a connection. `step` deals with the first of some line; a
+Produce call meets the next fault of the script, others get lost now and then. When a connection
+goes, so does every call in its line.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class SimShell:
     ) -> None:
         self._core = core
         self._cluster = cluster
-        self._faults = deque(faults)
+        self.faults = deque(faults)
         self._random = Random(seed)
         self._lines: dict[int, deque[Call]] = {}
         self._late: list[tuple[int, Call]] = []
@@ -63,13 +64,14 @@ class SimShell:
     def step(self) -> None:
         """One turn of the shell, and one thing that happens."""
         node_of = {address: node_id for node_id, address in self._cluster.addresses.items()}
-        for call in self._core.calls(self.now_ms):
-            self._lines.setdefault(node_of[call.address], deque()).append(call)
+        while calls := self._core.calls(self.now_ms):
+            for call in calls:
+                self._lines.setdefault(node_of[call.address], deque()).append(call)
         nodes = sorted(node_id for node_id, line in self._lines.items() if line)
         if self._late and self._random.random() < 0.3:
             node_id, call = self._late.pop(0)
             self._cluster.handle(node_id, call.message)
-        elif nodes and self._random.random() < 0.9:
+        elif nodes and self._random.random() < 0.5:
             self._serve(self._random.choice(nodes))
         else:
             wake_at_ms = self._core.wake_at_ms()
@@ -79,14 +81,18 @@ class SimShell:
     def _serve(self, node_id: int) -> None:
         line = self._lines[node_id]
         call = line[0]
-        fault = self._faults.popleft() if self._faults else Fault.NONE
         is_produce = isinstance(call.message, ProduceRequest)
+        fault = Fault.NONE
+        if is_produce and self.faults:
+            fault = self.faults.popleft()
+        elif not is_produce and self.faults and self._random.random() < 0.1:
+            fault = self._random.choice([Fault.REQUEST_LOST, Fault.ANSWER_LOST])
         if fault is Fault.LEADER_MOVES:
             self._cluster.move(self._random.choice(list(self._cluster.partitions)))
         if fault in (Fault.REQUEST_LOST, Fault.LATE):
             if fault is Fault.LATE:
                 self._late += [(node_id, each) for each in line]
-            self._lose(node_id)
+            self.lose(node_id)
             return
         refusal = REFUSALS.get(fault) if is_produce else None
         answer = self._cluster.handle(node_id, call.message, refusal)
@@ -94,12 +100,12 @@ class SimShell:
             for each in list(line)[1:]:
                 self._cluster.handle(node_id, each.message)
         if fault in (Fault.ANSWER_LOST, Fault.ALL_ANSWERS_LOST):
-            self._lose(node_id)
+            self.lose(node_id)
             return
         line.popleft()
         call.answered(answer, self.now_ms)
 
-    def _lose(self, node_id: int) -> None:
-        line, self._lines[node_id] = self._lines[node_id], deque()
+    def lose(self, node_id: int) -> None:
+        line = self._lines.pop(node_id, deque())
         for call in line:
             call.failed(ConnectionLost(Evidence.BROKEN, "by the test"), self.now_ms)
