@@ -73,7 +73,8 @@ class UnlimitedTraffic:
         del topic_partition
         return False
 
-    def replicated(self, partition: Partition, byte_count: int) -> None: ...
+    def replicated(self, partition: Partition, byte_count: int) -> None:
+        del partition, byte_count
 
 
 # Changes of a log that take time. They are told apart by identity.
