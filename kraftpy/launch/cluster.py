@@ -241,8 +241,10 @@ class Cluster:
         await self._stop([self._runs[node_id]] if node_id in self._runs else [])
 
     async def stop(self) -> None:
-        """Stop all nodes, at the same time."""
-        await self._stop(list(self._runs.values()))
+        """Stop all nodes: brokers first, while there are controllers to let them go."""
+        runs = list(self._runs.values())
+        await self._stop([run for run in runs if "controller" not in run.plan.roles])
+        await self._stop([run for run in runs if "controller" in run.plan.roles])
 
     async def kill(self, node_id: int) -> None:
         """End its process at once, as a crash does."""

@@ -146,6 +146,26 @@ async def test_a_paused_node_stops_in_good_order(tmp_path: Path) -> None:
     assert (tmp_path / "node-1/node.log").read_text().endswith("ends\n")
 
 
+async def test_controllers_stop_when_the_brokers_have(tmp_path: Path) -> None:
+    """A broker that stops asks a controller."""
+    alive_meanwhile = []
+
+    class Watching(Recorder):
+        def killed(self, node_id: int, seconds: float) -> None:
+            alive_meanwhile.append((node_id, is_alive(self.pids[2])))
+
+    async with stub_cluster(
+        tmp_path,
+        Watching(),
+        shape=split_shape(controllers=1, brokers=1),
+        settings={"stub.1": "deaf"},
+        stop_timeout_seconds=1,
+    ) as cluster:
+        await cluster.start()
+    assert alive_meanwhile == [(1, True)]
+    assert (tmp_path / "node-2/node.log").read_text().endswith("ends\n")
+
+
 async def test_without_a_quorum_nobody_waits_for_one(tmp_path: Path) -> None:
     """The last nodes that stop are asked again; the first are left in peace."""
     events = Recorder()
