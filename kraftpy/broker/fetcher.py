@@ -36,6 +36,8 @@ from kraftpy.client.settings import ClientSettings
 from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.log.errors import LogError
 from kraftpy.log.manager import LogManager
+from kraftpy.log.pacing import Pace
+from kraftpy.protocol.schema.k01_fetch import FetchResponse
 from kraftpy.records.errors import RecordDataError
 from kraftpy.world import Address, InternalInvariant, World
 
@@ -149,15 +151,24 @@ class Fetcher:
             core.failed_request(clock.monotonic_ms(), error)
             return
         self._suspects.answered(self._leader_id)
-        take = core.answered if isinstance(step, Fetch) else core.offsets_answered
         try:
-            take(answer, clock.monotonic_ms())
+            if isinstance(step, Fetch):
+                await self._take_in_slices(answer)
+            else:
+                core.offsets_answered(answer, clock.monotonic_ms())
         except InternalInvariant:
             raise
         except Exception as error:
             # Whatever a leader answers must not end this broker.
             log.exception("%s can't use an answer", self.name)
             core.failed_request(clock.monotonic_ms(), error)
+
+    async def _take_in_slices(self, answer: FetchResponse) -> None:
+        """Append what came; ten megabytes at once would hold up everybody else."""
+        clock = self._world.clock
+        pace = Pace(clock)
+        for size_bytes in self._core.answered_in_pieces(answer, clock.monotonic_ms()):
+            await pace.rest(size_bytes)
 
     def _current_peer(self, nursery: trio.Nursery) -> Peer | None:
         address = self._address_of(self._leader_id)

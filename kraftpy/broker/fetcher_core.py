@@ -29,7 +29,7 @@ delayed partitions wait in a heap.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Final
 
@@ -263,6 +263,14 @@ class FetcherCore:
     # Answers to fetches.
 
     def answered(self, response: FetchResponse, now_ms: int) -> None:
+        for _ in self.answered_in_pieces(response, now_ms):
+            pass
+
+    def answered_in_pieces(self, response: FetchResponse, now_ms: int) -> Iterator[int]:
+        """As `answered`, a partition at a time, with the bytes that each has brought.
+
+        Others may run in between: what is no longer current when its turn comes is left out.
+        """
         was_incremental = self._session.is_incremental
         self._in_flight = None
         if not self._session.answered(response):
@@ -278,6 +286,7 @@ class FetcherCore:
                 asked = self._session.current(key)
                 if asked is not None:
                     self._take(self._by_key[key], asked, data, now_ms)
+                    yield 0 if data.records is None else len(data.records)
 
     def _take(
         self, state: FetchState, asked: FetchPartition, data: PartitionData, now_ms: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,9 @@ from replica_rig import LISTENER, Rig, batch, topic, topic_id
 from kraftpy.broker.fetcher_core import FetcherCore
 from kraftpy.broker.fetcher_manager import FetcherManager, fetcher_number
 from kraftpy.broker.fetcher_steps import FetcherSettings, UnlimitedTraffic
+from kraftpy.broker.partition import Partition
 from kraftpy.broker.suspects import SuspectedBrokers
+from kraftpy.log.offsets import AppendInfo
 from kraftpy.metadata.records import PartitionChangeRecord
 from kraftpy.observe.metrics import Gauge, MetricName
 from kraftpy.protocol.errors import ErrorCode
@@ -103,13 +105,13 @@ async def test_an_answer_that_can_not_be_used_is_one_that_failed(
 ) -> None:
     """REP-68: whatever goes wrong with it, the fetcher asks again."""
     taken: list[k01.FetchResponse] = []
-    take = FetcherCore.answered
+    take = FetcherCore.answered_in_pieces
 
-    def fail_first(self: FetcherCore, response: k01.FetchResponse, now_ms: int) -> None:
+    def fail_first(self: FetcherCore, response: k01.FetchResponse, now_ms: int) -> Iterator[int]:
         taken.append(response)
         if len(taken) == 1:
             raise ZeroDivisionError
-        take(self, response, now_ms)
+        return take(self, response, now_ms)
 
     async def sane(connection: ScriptedConnection) -> None:
         await connection.negotiate()
@@ -118,7 +120,7 @@ async def test_an_answer_that_can_not_be_used_is_one_that_failed(
             await trio.sleep(0.5)
             await connection.answer(answer(high_watermark=0), version, correlation_id)
 
-    monkeypatch.setattr(FetcherCore, "answered", fail_first)
+    monkeypatch.setattr(FetcherCore, "answered_in_pieces", fail_first)
     async with following(sane) as (rig, _):
         await rig.apply(*topic("t", 2, replicas=(1, 2)))
         await trio.sleep(5)
@@ -247,3 +249,44 @@ async def test_a_removed_partition_stays_away_when_settings_change(
             manager.discard([("t", 0)])
         names = [name for each in manager.fetchers for name in each.partitions]
         assert names == [("t", 1)]
+
+
+async def test_an_answer_is_taken_in_slices(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 1; and what a change of roles takes away meanwhile gets nothing more (REP-62)."""
+    records = bytes(batch(b"x" * 900_000))
+    first_append = trio.Event()
+    append = Partition.append_replicated
+
+    def append_and_tell(self: Partition, *args: Any, **more: Any) -> AppendInfo:
+        first_append.set()
+        return append(self, *args, **more)
+
+    monkeypatch.setattr(Partition, "append_replicated", append_and_tell)
+
+    async def full(connection: ScriptedConnection) -> None:
+        await connection.negotiate()
+        _, version, correlation_id = await connection.read_request()
+        response = answer()
+        response.responses[0].partitions = [
+            k01.PartitionData(partition_index=number, high_watermark=0, records=records)
+            for number in range(20)
+        ]
+        await connection.answer(response, version, correlation_id)
+        await connection.read_request()
+        await trio.sleep_forever()
+
+    async with following(full) as (rig, _):
+        await rig.apply(*topic("t", *[2] * 20, replicas=(1, 2)))
+
+        def ends() -> list[int]:
+            return [rig.partition("t", number).log.log_end_offset for number in range(20)]
+
+        await first_append.wait()
+        begun = ends()
+        assert 0 < sum(begun) < 20
+        late = begun.index(0)
+        rig.fetchers.discard([("t", late)])
+        await trio.sleep(1)
+        assert ends() == [int(number != late) for number in range(20)]
