@@ -84,7 +84,6 @@ class SessionPartition(FetchedPartition, Interest):
     """A partition of a session, and what its fetcher was last told."""
 
     __slots__ = (
-        "_leader_epoch_at_rest",
         "_partition_at_rest",
         "sent_high_watermark",
         "sent_log_start",
@@ -102,13 +101,11 @@ class SessionPartition(FetchedPartition, Interest):
         # The name that it has in the fetch purgatory, once it is known.
         self.watched: TopicPartition | None = None
         self._partition_at_rest: Partition | None = None
-        self._leader_epoch_at_rest = UNKNOWN
 
     def rest(self, partition: Partition) -> None:
         """The fetcher has been told that there is nothing new."""
         self.session.stirred.pop(self, None)
         self._partition_at_rest = partition
-        self._leader_epoch_at_rest = partition.leader_epoch
 
     def stir(self) -> Hashable | None:
         session = self.session
@@ -117,18 +114,15 @@ class SessionPartition(FetchedPartition, Interest):
         session.stirred[self] = None
         partition = self._partition_at_rest
         self._partition_at_rest = None
-        if (
-            partition is not None
-            and session.replica_id >= 0
-            and partition.is_leader
-            and partition.leader_epoch == self._leader_epoch_at_rest
-        ):
+        if partition is not None:
             self._note_rest_of_follower(partition)
         return session
 
     def _note_rest_of_follower(self, partition: Partition) -> None:
-        """Until its last fetch, the follower had all there was; unless another session of it has
-        told something else since.
+        """Until its last fetch, the follower had all there was.
+
+        Unless this leader knows something else by now: from another session of the follower, or
+        because its leadership is another one.
         """
         session = self.session
         follower = partition.follower(session.replica_id)

@@ -219,6 +219,7 @@ async def test_a_replica_moves_while_it_works(broker: Broker, autojump_clock: ob
     assert now is not None
     assert now.path == paths[0]
     assert broker.moves == [(topic_id("alone"), 0, now.directory_id)]
+    assert broker.rig.partition("alone").log is broker.rig.logs.get(("alone", 0))
     assert broker.produce("alone", batch(1)).base_offset == 3
     assert waiting.is_answered
     assert values(broker.fetch("alone", 0)) == [b"v0", b"v1", b"v2", b"v0"]

@@ -11,6 +11,7 @@ import trio
 from api.data_rig import UNKNOWN_ID, Broker, broker_on, followed, only_result
 from broker.replica_rig import Rig, topic
 
+from kraftpy.metadata.records import BrokerRegistrationChangeRecord
 from kraftpy.observe.metrics import MetricName
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k00_produce import PartitionProduceResponse, ProduceRequest
@@ -370,6 +371,28 @@ async def test_a_leader_that_follows_answers_at_once(broker: Broker) -> None:
     result = only_result(asked)
     assert code_of(result) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (3, 1)
+
+
+async def test_what_is_decided_stays_so(broker: Broker, autojump_clock: object) -> None:
+    """PUR-50: a partition that was committed is not lost with its leadership."""
+    await broker.rig.apply(*topic("u", 1))
+    asked = broker.begin_produce({("t", 0): batch(), ("u", 0): batch()}, acks=-1, timeout_ms=500)
+    follow(broker, 1, 2, 3)
+    broker.rig.metadata.change("t", 0, leader=3)
+    await broker.rig.settle()
+    await trio.sleep(0.6)
+    codes = [code_of(each.partition_responses[0]) for each in asked.response.responses]
+    assert codes == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
+    name = MetricName("kafka.server", "DelayedProducerMetrics", "ExpiresPerSec", ())
+    assert broker.meter(name) == 1
+
+
+async def test_a_fenced_leader_is_not_recommended(broker: Broker) -> None:
+    """KIP-951: nobody can reach it."""
+    await broker.rig.apply(BrokerRegistrationChangeRecord(2, 102, fenced=1))
+    asked = broker.begin_produce({("elsewhere", 0): batch()})
+    assert only_result(asked).current_leader.leader_id == 2
+    assert asked.response.node_endpoints == []
 
 
 async def test_a_deleted_topic_answers_at_once(broker: Broker) -> None:

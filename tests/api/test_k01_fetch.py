@@ -272,6 +272,59 @@ async def test_min_bytes_are_waited_for_in_all_partitions(
     assert [values(data) for data in told(late.response).values()] == [[b"x" * 100], [b"y" * 100]]
 
 
+async def test_limits_and_minimums(broker: Broker) -> None:
+    """No more is waited for than may be given, and what may not be given does not count."""
+    large = broker.begin_fetch({("alone", 0): 0}, min_bytes=1 << 20, max_bytes=10)
+    small = broker.begin_fetch({("alone", 0): wanted(0, partition_max_bytes=10)}, min_bytes=50)
+    append(broker, "alone", b"x" * 100)
+    assert large.is_answered
+    assert not small.is_answered
+
+
+async def test_a_second_read_tells_nothing_of_a_follower(
+    broker: Broker, autojump_clock: object
+) -> None:
+    """REP-35: it has fetched when it asked, not when it was answered."""
+    begin_ms = broker.rig.world.clock.monotonic_ms()
+    waiting = broker.begin_fetch({("t", 0): followed(0)}, replica_id=2)
+    await trio.sleep(0.3)
+    append(broker, "t", b"a")
+    assert waiting.is_answered
+    append(broker, "t", b"b")
+    await trio.sleep(0.1)
+    broker.fetch("t", followed(1), replica_id=2)
+    follower = broker.rig.partition("t").follower(2)
+    assert follower is not None
+    assert follower.last_caught_up_ms == begin_ms
+
+
+async def test_divergence_ends_a_wait(broker: Broker) -> None:
+    """PUR 10.2: a consumer of a follower whose log becomes another."""
+    partition = broker.rig.partition("t", 1)
+    log: Any = partition.log
+    partition.append_replicated(
+        bytearray(batch(b"a", leader_epoch=0)),
+        leader_epoch=0,
+        fetch_offset=0,
+        leader_high_watermark=0,
+        leader_log_start=0,
+    )
+    partition.append_replicated(
+        bytearray(batch(b"b", base_offset=1, leader_epoch=0)),
+        leader_epoch=0,
+        fetch_offset=1,
+        leader_high_watermark=2,
+        leader_log_start=0,
+    )
+    asked = broker.begin_fetch({("t", 1): wanted(2, last_fetched_epoch=0)})
+    assert not asked.is_answered
+    await log.truncate_to(1)
+    log.append_as_follower(bytearray(batch(b"x", b"y", base_offset=1, leader_epoch=1)), 1)
+    broker.rig.replicas.fetch_purgatory.check_and_complete(("t", 1))
+    data = only_data(asked)
+    assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1)
+
+
 async def test_a_consumer_waits_for_commits_a_follower_for_appends(broker: Broker) -> None:
     """PUR-53, PUR-54, REP-46."""
     broker.fetch("t", 0, replica_id=3)

@@ -143,6 +143,7 @@ async def test_a_final_epoch_ends_the_session(broker: Broker) -> None:
     assert len(fetcher.fetch(ALONE)) == 3
     assert fetcher.session_id == 0
     assert len(broker.sessions) == 0
+    assert broker.rig.replicas.fetch_purgatory.interest_count == 0
 
 
 async def test_a_new_session_replaces_the_one_it_names(broker: Broker) -> None:
@@ -300,15 +301,15 @@ async def test_a_resting_follower_keeps_up(broker: Broker, autojump_clock: objec
 
 async def test_an_old_session_takes_nothing_back(broker: Broker, autojump_clock: object) -> None:
     """What a follower has said since, in another session, holds."""
-    old, new = Fetcher(broker, replica_id=2), Fetcher(broker, replica_id=2)
+    old = Fetcher(broker, replica_id=2)
     old.fetch({("t", 0): 0})
     broker.produce("t", batch(), 1)
     await trio.sleep(1)
-    # The old session rests at offset 0 while the log grows: only the new one knows.
+    # The old session rests at offset 0 while the log grows: only the new fetch knows.
     partition = broker.rig.partition("t")
     session = broker.sessions.get(old.session_id)
     broker.produce("t", batch())
-    new.fetch({("t", 0): followed(1)})
+    broker.fetch("t", followed(1), replica_id=2)
     follower = partition.follower(2)
     assert follower is not None
     assert follower.end.offset == 1
@@ -339,6 +340,29 @@ async def test_a_moved_high_watermark_is_told(broker: Broker) -> None:
     assert not waiting.is_answered
     broker.produce("t", batch(), 0)
     assert told(waiting.response)["t", 0].high_watermark == 1
+
+
+async def test_a_moved_high_watermark_alone_is_told(broker: Broker) -> None:
+    """NET-96."""
+    fetcher = Fetcher(broker, replica_id=2)
+    broker.produce("t", batch())
+    fetcher.fetch({("t", 0): followed(1)})
+    assert fetcher.fetch() == {}
+    broker.fetch("t", followed(1), replica_id=3)
+    [(_, data)] = fetcher.fetch().items()
+    assert (data.high_watermark, data.records) == (1, b"")
+    assert fetcher.fetch() == {}
+
+
+async def test_a_resting_follower_is_the_process_that_it_was(broker: Broker) -> None:
+    """Its incarnation goes with what is noted for it."""
+    fetcher = Fetcher(broker, replica_id=2, replica_epoch=102, version=15)
+    fetcher.fetch({("t", 0): 0})
+    fetcher.fetch()
+    broker.produce("t", batch())
+    follower = broker.rig.partition("t").follower(2)
+    assert follower is not None
+    assert follower.broker_epoch == 102
 
 
 async def test_a_topic_made_again_is_another(broker: Broker) -> None:
