@@ -18,10 +18,11 @@ from kraftpy.net.listener import ListenerSettings
 from kraftpy.net.server import NetworkServer
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.observe.request_metrics import RequestMetrics
+from kraftpy.protocol.codec import decode
 from kraftpy.protocol.frames import decode_request_header, encode_response
 from kraftpy.protocol.registry import API
 from kraftpy.protocol.schema.k18_api_versions import ApiVersion, ApiVersionsResponse
-from kraftpy.protocol.tables import Response
+from kraftpy.protocol.tables import Request, Response
 from kraftpy.world import Address, Listener, Stream, World
 from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk import MemoryDisk
@@ -98,6 +99,18 @@ class ScriptedConnection:
 
     async def read_request(self) -> tuple[int, int, int]:
         """Key, version and correlation id of the next request."""
+        header, _ = decode_request_header(await self._read_frame())
+        return header.request_api_key, header.request_api_version, header.correlation_id
+
+    async def read_message(self) -> tuple[Request, int, int]:
+        """The next request, its version and its correlation id."""
+        frame = await self._read_frame()
+        header, position = decode_request_header(frame)
+        version = header.request_api_version
+        request_class = API[header.request_api_key].request_class
+        return decode(request_class, version, frame[position:]), version, header.correlation_id
+
+    async def _read_frame(self) -> bytes:
         while (frame := self._reader.peek()) is None:
             count = self.stream.receive_into(self._reader.receive_view())
             if count is None:
@@ -106,9 +119,11 @@ class ScriptedConnection:
                 raise EOFError
             else:
                 self._reader.received(count)
-        header, _ = decode_request_header(frame)
+            if self._reader.large_frame_bytes:
+                self._reader.begin_large()
+        copy = bytes(frame)
         self._reader.pop()
-        return header.request_api_key, header.request_api_version, header.correlation_id
+        return copy
 
     async def send(self, data: bytes) -> None:
         while data:
