@@ -26,6 +26,7 @@ from kraftpy.protocol.schema.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from kraftpy.records.errors import RecordDataError
 
 __all__ = ["AlterReplicaLogDirsHandler"]
 
@@ -89,7 +90,7 @@ class AlterReplicaLogDirsHandler(Handler):
 
         try:
             await self._logs.move(partition.topic_partition, target.path, swap)
-        except LogError as error:
+        except (LogError, RecordDataError) as error:
             log.warning("%r was not moved to %s: %s", partition, target.path, error)
 
     def error_answer(
