@@ -1,0 +1,112 @@
+"""The controllers' quorum as real processes: elections, kills, pauses, and what survives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+from clusterkit import (
+    Recorder,
+    active_controller,
+    create,
+    eventually,
+    real_cluster,
+    run_on,
+    topics_of,
+)
+
+from kraftpy.client.admin_operations import NewTopic, create_topics, require
+from kraftpy.launch.cluster import Cluster
+from kraftpy.launch.plan import split_shape
+
+# What the protocol allows after a crash, with room for a machine that does other work.
+KILL_SECONDS = 1.0 + 3.0
+# Fetch timeout and election timeout, with the same room.
+PAUSE_SECONDS = 2.0 + 2.0 + 3.0
+FIRST_ELECTION_SECONDS = 1.0 + 4.0
+
+
+async def test_the_second_controller_makes_a_quorum(tmp_path: Path) -> None:
+    events = Recorder()
+    shape = split_shape(controllers=3, brokers=1)
+    async with real_cluster(tmp_path, events, shape=shape) as cluster, trio.open_nursery() as tasks:
+        tasks.start_soon(cluster.start_node, 2)
+        await listens(cluster, 2)
+        tasks.start_soon(cluster.start_node, 3)
+        term = await active_controller(cluster, among=(2, 3))
+        took = trio.current_time() - events.started_at[3]
+        print(f"a controller is active {took:.3f} s after the start of the second process")
+        assert took < FIRST_ELECTION_SECONDS
+        tasks.start_soon(cluster.start_node, 4)
+        await cluster.start_node(1)
+        assert await active_controller(cluster) == term
+
+
+async def listens(cluster: Cluster, node_id: int) -> None:
+    plan = cluster.nodes[node_id]
+
+    async def is_reached() -> bool:
+        try:
+            stream = await trio.open_tcp_stream(plan.host, plan.controller_port)
+        except OSError:
+            return False
+        await stream.aclose()
+        return True
+
+    await eventually(is_reached)
+
+
+async def test_a_killed_controller_is_replaced_within_a_second(tmp_path: Path) -> None:
+    """Design, decision 14. Every topic that was acknowledged is there afterwards."""
+    async with real_cluster(tmp_path) as cluster:
+        await cluster.start()
+        acknowledged = []
+        for number in range(3):
+            term = await active_controller(cluster)
+            others = [node_id for node_id in cluster.nodes if node_id != term.leader_id]
+            for node_id in cluster.nodes:
+                name = f"before-{number}-{node_id}"
+                topic = NewTopic(name, partitions=1, replication_factor=1)
+                require(await run_on(cluster, node_id, create_topics([topic])))
+                acknowledged.append(name)
+            killed_at = trio.current_time()
+            await cluster.kill(term.leader_id)
+            successor = await active_controller(cluster, above_epoch=term.epoch, among=others)
+            took = trio.current_time() - killed_at
+            topic = NewTopic(f"after-{number}", partitions=1, replication_factor=1)
+            require(await run_on(cluster, others[number % 2], create_topics([topic])))
+            acknowledged.append(topic.name)
+            print(f"killed {term}: {successor} is active after {took:.3f} s")
+            assert took < KILL_SECONDS
+            await cluster.start_node(term.leader_id)
+            await all_have(cluster, acknowledged)
+
+
+async def test_a_paused_controller_is_replaced_within_the_fetch_timeout(tmp_path: Path) -> None:
+    """When it goes on, it is no longer the active one and knows what happened."""
+    async with real_cluster(tmp_path) as cluster:
+        await cluster.start()
+        term = await active_controller(cluster)
+        await create(cluster, NewTopic("before", partitions=1, replication_factor=3))
+        others = [node_id for node_id in cluster.nodes if node_id != term.leader_id]
+        paused_at = trio.current_time()
+        cluster.pause(term.leader_id)
+        successor = await active_controller(cluster, above_epoch=term.epoch, among=others)
+        took = trio.current_time() - paused_at
+        print(f"paused {term}: {successor} is active after {took:.3f} s")
+        assert took < PAUSE_SECONDS
+        topic = NewTopic("meanwhile", partitions=1, replication_factor=1)
+        require(await run_on(cluster, successor.leader_id, create_topics([topic])))
+        cluster.resume(term.leader_id)
+        await all_have(cluster, ["before", "meanwhile"])
+        assert await active_controller(cluster) == successor
+
+
+async def all_have(cluster: Cluster, names: list[str]) -> None:
+    """Each node serves these topics to clients, once it has caught up."""
+
+    async def is_there() -> bool:
+        seen = [await topics_of(cluster, node_id) for node_id in cluster.running]
+        return all(each.keys() >= set(names) for each in seen)
+
+    await eventually(is_there)
