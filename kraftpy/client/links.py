@@ -60,6 +60,8 @@ class Driver:
                 seconds = max(0.0, (wake_at_ms - clock.monotonic_ms()) / 1000)
             with clock.move_on_after(seconds):
                 await changed.wait()
+            # When the time came instead, the core may settle what somebody waits for in `until`.
+            changed.set()
             for link in self._links.values():
                 link.expire()
 

@@ -312,11 +312,14 @@ class ProducerCore:
         for where in list(self._queues):
             queue = self._queues[where]
             due_ms = queue.due_ms(identity)
-            if due_ms is None or due_ms > now_ms:
+            if due_ms is None:
                 continue
             leader = self.cluster.leader(where)
             if leader is None:
+                # Before it is due as well: nothing else would make us look again.
                 self.cluster.refresh()
+                continue
+            if due_ms > now_ms:
                 continue
             node_id = leader.broker.node_id
             if not self._has_slot(node_id):
