@@ -207,7 +207,7 @@ class BrokerPart:
             topic_metrics=topic_metrics,
             min_insync_replicas=configs.min_insync_replicas,
         )
-        configs.subscribe(lambda topics: parts.replicas.reconfigure(*topics))
+        configs.subscribe(parts.replicas.reconfigure)
         self.loader.install(lifecycle)
         if self._stop.is_set():
             lifecycle.begin_shutdown()

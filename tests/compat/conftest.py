@@ -1,15 +1,17 @@
-"""One node process for all tests with clients; none of them gives it a reason to complain."""
+"""Processes shared by all tests with clients; no client gives them a reason to complain."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from compat.data_cluster import DataCluster, running_cluster
 from compat.node_process import NodeProcess, running_node
 
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """One that never has a topic."""
     options = ("--set", "auto.create.topics.enable=false")
     with running_node(tmp_path_factory.mktemp("node"), *options) as process:
         yield process
@@ -18,3 +20,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         # has no other voice: its jars come without a logger.
         complaints = [line for line in process.log().splitlines() if " INFO " not in line]
         assert complaints == []
+
+
+@pytest.fixture(scope="session", params=[1, 3], ids=["one-node", "three-nodes"])
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DataCluster]:
+    """For data, with as many replicas as nodes."""
+    with running_cluster(tmp_path_factory.mktemp("cluster"), request.param) as cluster:
+        yield cluster
