@@ -110,6 +110,11 @@ class BlockingConnection:
         self._outbox.put(self._core.encode_unanswered(message))
 
     @property
+    def has_unsent(self) -> bool:
+        """Are there bytes that the system has not taken yet?"""
+        return not self._outbox.is_empty
+
+    @property
     def is_open(self) -> bool:
         return self._core.state is State.READY
 

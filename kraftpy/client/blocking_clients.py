@@ -97,6 +97,8 @@ class BlockingProducer:
     def flush(self) -> None:
         """Wait until all that was sent before is settled, one way or the other."""
         self._driver.until(self._core.flush())
+        # Nobody else tells of requests without answers.
+        self._driver.until(lambda: not self._driver.has_unsent)
 
     def close(self) -> None:
         """At once: what is not settled fails. Idempotent."""

@@ -53,6 +53,12 @@ class BlockingDriver:
         connections = [link.connection for link in self._links.values() if link.connection]
         exchange(connections, wait_ms)
 
+    @property
+    def has_unsent(self) -> bool:
+        """Are there bytes that the system has not taken yet, on some connection?"""
+        connections = [link.connection for link in self._links.values() if link.connection]
+        return any(connection.has_unsent for connection in connections)
+
     def close(self) -> None:
         for link in self._links.values():
             if link.connection is not None:

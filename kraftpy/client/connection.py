@@ -68,6 +68,7 @@ class Connection:
         self._reader = AnswerReader(settings.max_answer_bytes)
         self._outbox = Outbox()
         self._is_draining = False
+        self._sent = trio.Event()
         self._slots = trio.Semaphore(settings.max_in_flight_requests_per_connection)
         self._negotiated = trio.Event()
         self.answered_count = 0
@@ -127,6 +128,11 @@ class Connection:
     def send_unanswered(self, message: Request) -> None:
         """Send a request to which no answer will come."""
         self._send(self._core.encode_unanswered(message))
+
+    async def wait_sent(self) -> None:
+        """Wait until the system has all bytes, or the connection is gone."""
+        while self._is_draining:
+            await self._sent.wait()
 
     def expire(self) -> None:
         """Give the connection up if an answer is overdue."""
@@ -198,6 +204,7 @@ class Connection:
         self._outbox.put(parts)
         if not self._is_draining and not self._flush():
             self._is_draining = True
+            self._sent = trio.Event()
             self._nursery.start_soon(self._drain, name=f"client-write[{self._name()}]")
 
     def _flush(self) -> bool:
@@ -222,6 +229,7 @@ class Connection:
             pass
         finally:
             self._is_draining = False
+            self._sent.set()
             self._shut_if_lost()
 
     def _shut_if_lost(self) -> None:

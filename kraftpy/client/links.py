@@ -75,6 +75,11 @@ class Driver:
                 await trio.lowlevel.checkpoint()
         return condition()
 
+    async def wait_sent(self) -> None:
+        """Wait until the system has all bytes: nobody else tells of requests without answers."""
+        for link in list(self._links.values()):
+            await link.wait_sent()
+
     def close(self) -> None:
         for link in self._links.values():
             link.close()
@@ -109,6 +114,10 @@ class _Link:
     def expire(self) -> None:
         if self._connection is not None:
             self._connection.expire()
+
+    async def wait_sent(self) -> None:
+        if self._connection is not None:
+            await self._connection.wait_sent()
 
     def close(self) -> None:
         self._peer.close()

@@ -32,6 +32,10 @@ class Outbox:
             if len(part):
                 self._parts.append(part)  # type: ignore[arg-type]
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._parts
+
     def clear(self) -> None:
         self._parts.clear()
 

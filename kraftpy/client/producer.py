@@ -38,10 +38,9 @@ async def open_producer(
         driver = Driver(world, nursery, core, settings.client)
         nursery.start_soon(driver.run, name="client-producer")
         try:
-            yield Producer(world, core, driver, settings)
-            is_flushed = core.flush()
-            driver.wake()
-            await driver.until(is_flushed)
+            producer = Producer(world, core, driver, settings)
+            yield producer
+            await producer.flush()
         finally:
             core.close()
             driver.close()
@@ -103,6 +102,7 @@ class Producer:
         is_flushed = self._core.flush()
         self._driver.wake()
         await self._driver.until(is_flushed)
+        await self._driver.wait_sent()
 
     async def _wait_for_room(self, size: int) -> None:
         # One after the other, so that a large record isn't overtaken for ever by small ones.
