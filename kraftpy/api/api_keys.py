@@ -40,7 +40,7 @@ METADATA_APIS: Final = (3, 29, 32, 48, 50, 60, 75, *FORWARDABLE_APIS)
 DATA_APIS: Final = (0, 1, 2, 21, 23, 34, 35, 61)
 """A broker's share in data."""
 
-COORDINATOR_APIS: Final = (22,)
+COORDINATOR_APIS: Final = (10, 22)
 """What brokers do for producers and groups."""
 
 _RAFT_APIS: Final = (1, 52, 53, 54, 55, 59, 80, 81, 82)

@@ -16,12 +16,15 @@ closes; logs are closed in order, and the broker epoch is left for the next proc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import trio
 
 from kraftpy.api.data_handlers import data_handlers
 from kraftpy.api.handler import Handler
+from kraftpy.api.k10_find_coordinator import FindCoordinatorHandler
 from kraftpy.api.k22_init_producer_id import InitProducerIdHandler
 from kraftpy.api.served import metadata_handlers
 from kraftpy.broker.controller_channel import ActiveController, ControllerChannel
@@ -36,7 +39,7 @@ from kraftpy.broker.suspects import SuspectedBrokers
 from kraftpy.broker.topic_configs import TopicConfigs
 from kraftpy.broker.topic_creation import AutoTopicCreation, TopicTemplate
 from kraftpy.client.settings import ClientSettings
-from kraftpy.config import DynamicConfig
+from kraftpy.config import DynamicConfig, NodeConfig
 from kraftpy.log.clean_shutdown import previous_broker_epoch
 from kraftpy.log.manager import LogManager
 from kraftpy.log.manager_settings import LogManagerSettings
@@ -89,6 +92,7 @@ class BrokerPart:
     is_unfenced: trio.Event = field(default_factory=trio.Event)
     _stop: trio.Event = field(default_factory=trio.Event)
     _lifecycle: BrokerLifecycle | None = None
+    _unsubscribe: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
         """Live until the controller has let the broker go after `stop`, or until it can't go on.
@@ -113,6 +117,7 @@ class BrokerPart:
             )
             nursery.start_soon(self._become_ready, nursery, lifecycle, replicas)
             await lifecycle.run()
+            self._unsubscribe()
             logs.broker_epoch = lifecycle.broker_epoch
             nursery.cancel_scope.cancel()
 
@@ -208,11 +213,13 @@ class BrokerPart:
             min_insync_replicas=configs.min_insync_replicas,
         )
         configs.subscribe(parts.replicas.reconfigure)
+        self._unsubscribe = self.config.subscribe(partial(self._change_settings, nursery, parts))
         self.loader.install(lifecycle)
         if self._stop.is_set():
             lifecycle.begin_shutdown()
         self.handlers = [
             *self._make_handlers(nursery, logs, parts, topic_metrics),
+            FindCoordinatorHandler(),
             InitProducerIdHandler(self._producer_ids(nursery, lifecycle)),
         ]
         return lifecycle, parts.replicas
@@ -244,6 +251,21 @@ class BrokerPart:
                 moved=parts.assignments.assign,
             ),
         ]
+
+    def _change_settings(
+        self,
+        nursery: trio.Nursery,
+        parts: ReplicaParts,
+        config: NodeConfig,
+        keys: tuple[str, ...],
+    ) -> None:
+        """Dynamic settings of replication take effect."""
+        parts.replicas.change_settings(replica_settings(config))
+        nursery.start_soon(
+            parts.fetchers.change_settings,
+            fetcher_settings(config),
+            config.get_int("num.replica.fetchers"),
+        )
 
     def _log_settings(self) -> LogManagerSettings:
         return LogManagerSettings.from_node(
