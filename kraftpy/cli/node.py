@@ -64,6 +64,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--ready-file", metavar="FILE", help="write addresses and ids there, as JSON, when ready"
     )
     parser.add_argument(
+        "--stop-with-parent",
+        action="store_true",
+        help="stop when standard input ends, as it does when whoever started the node is gone",
+    )
+    parser.add_argument(
         "--log-level", choices=LEVELS, default="INFO", help="how much to log (INFO)"
     )
 
@@ -136,8 +141,17 @@ async def _run_until_signal(options: Namespace, config: NodeConfig, world: World
                 log.info("received signal=%s", signal.Signals(number).name)
                 node.stop()
 
+    async def stop_with_parent() -> None:
+        from kraftpy.cli.lifeline import wait_for_end_of_input
+
+        await wait_for_end_of_input()
+        log.info("whoever started this node is gone")
+        node.stop()
+
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stop_at_signal)
+        if options.stop_with_parent:
+            nursery.start_soon(stop_with_parent)
         # A node that is stopped before it is up never says so, which `nursery.start` can't bear.
         announcer = _Announcer(config, options.ready_file)
         await node.run(task_status=cast("trio.TaskStatus[NodeAddresses]", announcer))
@@ -174,6 +188,7 @@ class _Announcer:
             node_id=self._config.node_id,
             pid=os.getpid(),
             data_dir=self._config.log_dirs[0],
+            http_port=None if addresses.http is None else addresses.http[1],
         )
         if self._ready_file is not None:
             write_ready_file(Path(self._ready_file), ready)

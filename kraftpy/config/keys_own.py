@@ -17,8 +17,8 @@ KEYS: Final = (
            STRING, "header", MEDIUM, one_of("header", "full"), CLUSTER_WIDE, effect=YES),
     define("kraftpy.http.port",
            "Port of health, metrics and console; 0 takes a free one, unset opens none.",
-           INT, None, LOW, between(0, 65_535)),
+           INT, None, LOW, between(0, 65_535), effect=YES),
     define("kraftpy.http.host",
            "Address at which that port is opened.",
-           STRING, "127.0.0.1", LOW),
+           STRING, "127.0.0.1", LOW, effect=YES),
 )

@@ -36,7 +36,7 @@ __all__ = ["Cluster", "ClusterEvents", "ClusterSpec", "NodeDeath", "open_cluster
 
 DEFAULT_NODES = 3
 # -P: a file in the working directory must not stand in for one of Python's modules.
-NODE_COMMAND = (sys.executable, "-P", "-m", "kraftpy.cli.main", "node")
+NODE_COMMAND = (sys.executable, "-P", "-m", "kraftpy.cli.main", "node", "--stop-with-parent")
 
 _POLL_SECONDS = 0.01
 _ASK_AGAIN_SECONDS = 0.5

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import trio
 
@@ -62,6 +62,8 @@ class NodeAddresses:
     cluster_id: str
     brokers: Mapping[str, Address]
     controllers: Mapping[str, Address]
+    # Where health and metrics are; None if nowhere.
+    http: Address | None = None
 
 
 class Node:
@@ -89,6 +91,7 @@ class Node:
         self._config_path = config_path
         self._stop = trio.Event()
         self._hurry = trio.Event()
+        self._is_ready = False
         self.registry = MetricRegistry()
         self._metrics = RequestMetrics(self.registry)
 
@@ -126,12 +129,30 @@ class Node:
         addresses = self._advertised(storage.cluster_id, server.addresses)
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)
+            addresses = replace(addresses, http=await self._serve_http(nursery))
             nursery.start_soon(watch_loop, self._world.clock, self.registry, name="loop-lag")
             await self._take_part(server, storage, addresses, task_status)
             log.info("node stops")
             await server.stop(_GRACE_SECONDS)
             nursery.cancel_scope.cancel()
         log.info("node is down")
+
+    async def _serve_http(self, nursery: trio.Nursery) -> Address | None:
+        port = self._static["kraftpy.http.port"]
+        if not isinstance(port, int):
+            return None
+        from kraftpy.observe.http import HttpServer, node_pages
+
+        http = HttpServer(
+            clock=self._world.clock,
+            network=self._world.network,
+            pages=node_pages(
+                self.registry, lambda: self._is_ready and not self._stop.is_set(), self._world.clock
+            ),
+        )
+        address = await http.bind(self._static.get_str("kraftpy.http.host"), port)
+        nursery.start_soon(http.run, name="http")
+        return address
 
     def stop(self) -> None:
         """End `run` in good order, however far it has come.
@@ -307,6 +328,7 @@ class Node:
         )
 
     def _is_up(self, addresses: NodeAddresses, task_status: trio.TaskStatus[NodeAddresses]) -> None:
+        self._is_ready = True
         log.info("node is up cluster_id=%s roles=%s", addresses.cluster_id, self._roles())
         task_status.started(addresses)
 

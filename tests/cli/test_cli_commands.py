@@ -36,7 +36,7 @@ def test_without_a_command_there_is_help(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["nodes"], "there is no command 'nodes'; choose from node"),
+        (["nodes"], "there is no command 'nodes'; choose from up, node"),
         (["--quiet", "node"], "options go behind the command: --quiet"),
         (["storage"], "required: VERB"),
         (["api-versions", "-b", "host"], "'host' is not HOST:PORT"),

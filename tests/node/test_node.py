@@ -266,6 +266,42 @@ async def test_limits_change_while_the_node_runs() -> None:
                 await third.request(MetadataRequest())
 
 
+async def test_health_and_metrics_over_http() -> None:
+    """Ready when clients are served; metrics under Kafka's names."""
+    world = real_world()
+    async with running(make_config({"kraftpy.http.port": "0"}), world) as (_, addresses):
+        assert addresses.http is not None
+        assert (await get(world, addresses.http, "/healthz")).startswith(b"HTTP/1.1 200")
+        assert (await get(world, addresses.http, "/readyz")).startswith(b"HTTP/1.1 200")
+        metrics = await get(world, addresses.http, "/metrics")
+    assert b"kafka_controller_kafkacontroller_activecontrollercount 1" in metrics
+    assert b"kafka_server_replicamanager_partitioncount" in metrics
+
+
+async def get(world: World, address: tuple[str, int], path: str) -> bytes:
+    stream = await world.network.connect(*address)
+    stream.send([f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()])
+    answer = bytearray()
+    buffer = bytearray(65536)
+    while True:
+        count = stream.receive_into(memoryview(buffer))
+        if count is None:
+            await stream.wait_readable()
+        elif count == 0:
+            stream.close()
+            return bytes(answer)
+        else:
+            answer += buffer[:count]
+
+
+async def test_dynamic_settings_reach_the_replicas() -> None:
+    async with running(make_config(), real_world()) as (node, _):
+        settings = {"num.replica.fetchers": "3"}
+        assert node.config.update(cluster=settings) == []
+        await trio.testing.wait_all_tasks_blocked()
+        assert node.config.current.get_int("num.replica.fetchers") == 3
+
+
 async def test_two_stops_are_one() -> None:
     async with running(make_config(), real_world()) as (node, _):
         node.stop()
