@@ -1,4 +1,7 @@
-"""Servers to measure: kraftpy nodes and Apache Kafka brokers, each a process on free ports."""
+"""Servers to measure: kraftpy nodes and Apache Kafka brokers, each a process on free ports.
+
+Both are configured, formatted, started and found ready in the same way.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 START_TIMEOUT_SECONDS = 60
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
 
 @dataclass(frozen=True)
@@ -22,9 +26,13 @@ class Server:
     name: str
     host: str
     port: int
-    pid: int
+    process: subprocess.Popen[bytes]
     folder: Path
     """Its own; `data` in there is its data directory."""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     def resident_bytes(self) -> int:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
@@ -43,25 +51,27 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in held]
 
 
-def wait_for_port(process: subprocess.Popen[bytes], port: int, output: Path) -> None:
+def wait_for_port(server: Server) -> None:
     deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while True:
-        if process.poll() is not None or time.monotonic() > deadline:
-            tail = "\n".join(output.read_text(errors="replace").splitlines()[-20:])
-            raise SystemExit(f"the server did not start (exit code {process.poll()}):\n{tail}")
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        if server.process.poll() is not None or time.monotonic() > deadline:
+            output = (server.folder / "output.txt").read_text(errors="replace")
+            tail = "\n".join(output.splitlines()[-20:])
+            raise SystemExit(
+                f"the server did not start (exit code {server.process.poll()}):\n{tail}"
+            )
+        with contextlib.suppress(OSError), socket.create_connection((server.host, server.port), 1):
             return
         time.sleep(0.02)
 
 
 @contextlib.contextmanager
-def _process(name: str, command: list[str], port: int, folder: Path) -> Iterator[Server]:
-    output = folder / "output.txt"
-    with output.open("wb") as sink:
+def _process(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs for as long as the block; what it prints goes to `output.txt`."""
+    with (folder / "output.txt").open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, cwd=folder)
         try:
-            wait_for_port(process, port, output)
-            yield Server(name, "127.0.0.1", port, process.pid, folder)
+            yield process
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -71,53 +81,139 @@ def _process(name: str, command: list[str], port: int, folder: Path) -> Iterator
                 process.wait()
 
 
-def _properties(port: int, controller_port: int, folder: Path) -> str:
+@dataclass(frozen=True)
+class Flavour:
+    """How to run what is measured."""
+
+    name: str
+    format_command: tuple[str, ...]
+    node_command: tuple[str, ...]
+
+
+def _kraftpy() -> Flavour:
+    base = (sys.executable, "-m", "kraftpy.cli.main")
+    return Flavour("kraftpy", (*base, "storage", "format"), (*base, "node"))
+
+
+def _kafka() -> Flavour:
+    """Apache Kafka of the release that we follow, with its default heap settings' 1 GiB."""
+    from support.kafka_jars import jar_folder
+
+    base = ("java", "-Xmx1g", "-Xms1g", "-cp", f"{jar_folder()}/*")
+    return Flavour("Kafka", (*base, "kafka.tools.StorageTool", "format"), (*base, "kafka.Kafka"))
+
+
+def _properties(node_id: int, ports: list[int], controllers: list[int], folder: Path) -> str:
+    port, controller_port = ports[node_id - 1], controllers[node_id - 1]
+    voters = ",".join(f"{place}@127.0.0.1:{each}" for place, each in enumerate(controllers, 1))
+    replicas = min(3, len(ports))
     return "\n".join(
         [
             "process.roles=broker,controller",
-            "node.id=1",
+            f"node.id={node_id}",
             f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
             "controller.listener.names=CONTROLLER",
-            f"controller.quorum.voters=1@127.0.0.1:{controller_port}",
+            f"controller.quorum.voters={voters}",
             f"log.dirs={folder / 'data'}",
-            "offsets.topic.replication.factor=1",
+            f"offsets.topic.replication.factor={replicas}",
             "",
         ]
     )
 
 
 @contextlib.contextmanager
+def _nodes(
+    flavour: Flavour, count: int, properties: Mapping[str, str] | None = None
+) -> Iterator[list[Server]]:
+    """Formatted nodes whose processes were started a moment ago, and nothing more."""
+    added = "".join(f"{key}={value}\n" for key, value in (properties or {}).items())
+    ports, controllers = free_ports(count), free_ports(count)
+    with contextlib.ExitStack() as stack:
+        prefix = f"{flavour.name.lower()}-bench-"
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
+        folders = [root / f"node-{node_id}" for node_id in range(1, count + 1)]
+        for node_id, folder in enumerate(folders, 1):
+            folder.mkdir()
+            config = folder / "server.properties"
+            config.write_text(_properties(node_id, ports, controllers, folder) + added)
+            identity = ["-t", CLUSTER_ID, "-c", str(config)]
+            subprocess.run([*flavour.format_command, *identity], check=True, capture_output=True)
+        servers = []
+        for folder, port in zip(folders, ports, strict=True):
+            command = [*flavour.node_command, str(folder / "server.properties")]
+            process = stack.enter_context(_process(command, folder))
+            servers.append(Server(flavour.name, "127.0.0.1", port, process, folder))
+        yield servers
+
+
+@contextlib.contextmanager
 def kraftpy_node() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="kraftpy-bench-") as name:
-        folder = Path(name)
-        port, controller_port = free_ports(2)
-        config = folder / "server.properties"
-        config.write_text(_properties(port, controller_port, folder))
-        command = [sys.executable, "-m", "kraftpy.cli.main", "node", str(config)]
-        with _process("kraftpy", command, port, folder) as server:
-            yield server
+    with _nodes(_kraftpy(), 1) as [server]:
+        wait_for_port(server)
+        yield server
 
 
 @contextlib.contextmanager
 def apache_kafka(properties: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Apache Kafka of the release that we follow, with its default heap settings' 1 GiB.
+    """One node; `properties` are added to its configuration."""
+    with _nodes(_kafka(), 1, properties) as [server]:
+        wait_for_port(server)
+        yield server
 
-    `properties` are added to its configuration.
-    """
-    from support.kafka_jars import jar_folder
 
-    java = ["java", "-Xmx1g", "-Xms1g", "-cp", f"{jar_folder()}/*"]
-    with tempfile.TemporaryDirectory(prefix="kafka-bench-") as name:
-        folder = Path(name)
-        port, controller_port = free_ports(2)
-        config = folder / "server.properties"
-        added = "".join(f"{key}={value}\n" for key, value in (properties or {}).items())
-        config.write_text(_properties(port, controller_port, folder) + added)
-        identity = ["-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(config)]
-        subprocess.run(
-            [*java, "kafka.tools.StorageTool", "format", *identity],
-            check=True,
-            capture_output=True,
-        )
-        with _process("Kafka", [*java, "kafka.Kafka", str(config)], port, folder) as server:
-            yield server
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes that are brokers and controllers, each a process."""
+
+    name: str
+    servers: list[Server]
+    ready_seconds: float
+    """From the start of the processes until clients see every broker."""
+
+    @property
+    def bootstrap(self) -> str:
+        return _bootstrap(self.servers)
+
+    def resident_bytes(self) -> int:
+        return sum(server.resident_bytes() for server in self.servers)
+
+    def cpu_seconds(self) -> float:
+        return sum(server.cpu_seconds() for server in self.servers)
+
+
+def kraftpy_cluster(count: int) -> contextlib.AbstractContextManager[Cluster]:
+    return _cluster(_kraftpy(), count)
+
+
+def kafka_cluster(count: int) -> contextlib.AbstractContextManager[Cluster]:
+    return _cluster(_kafka(), count)
+
+
+@contextlib.contextmanager
+def _cluster(flavour: Flavour, count: int) -> Iterator[Cluster]:
+    with _nodes(flavour, count) as servers:
+        started = time.monotonic()
+        _wait_for_brokers(servers)
+        yield Cluster(flavour.name, servers, time.monotonic() - started)
+
+
+def _wait_for_brokers(servers: list[Server]) -> None:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    for server in servers:
+        wait_for_port(server)
+    backoff = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 50}
+    quiet = {"log_level": 0, "error_cb": lambda _: None}
+    admin = AdminClient({"bootstrap.servers": _bootstrap(servers), **backoff, **quiet})
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(KafkaException):
+            if len(admin.list_topics(timeout=1).brokers) == len(servers):
+                return
+        time.sleep(0.02)
+    raise SystemExit(f"{servers[0].name}: not all of {len(servers)} brokers are in the metadata")
+
+
+def _bootstrap(servers: list[Server]) -> str:
+    return ",".join(f"{server.host}:{server.port}" for server in servers)
