@@ -40,6 +40,7 @@ __all__ = [
     "ask_node",
     "create",
     "eventually",
+    "memory_bytes",
     "node_says",
     "partitions_of",
     "real_cluster",
