@@ -72,9 +72,7 @@ _FENCE: Final = 1
 _UNFENCE: Final = -1
 
 
-def _has_taken_over(
-    request: BrokerRegistrationRequest, known: RegisterBrokerRecord | None
-) -> bool:
+def _has_taken_over(request: BrokerRegistrationRequest, known: RegisterBrokerRecord | None) -> bool:
     """Whether the registered process is certainly gone, although its session lasts.
 
     A process locks its directories before it registers, and the system frees them when it dies. So
