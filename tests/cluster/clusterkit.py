@@ -18,7 +18,7 @@ import trio
 from kraftpy.client.admin_core import Operation
 from kraftpy.client.admin_operations import NewTopic, create_topics, list_topics, require
 from kraftpy.client.cluster import PartitionInfo, TopicInfo
-from kraftpy.client.connection import connect
+from kraftpy.client.connection import Peer, connect
 from kraftpy.client.errors import ConnectionLost
 from kraftpy.client.settings import ClientSettings
 from kraftpy.launch.cluster import Cluster, ClusterSpec, NodeDeath, open_cluster
@@ -37,6 +37,7 @@ __all__ = [
     "Recorder",
     "Term",
     "active_controller",
+    "all_agree",
     "ask_node",
     "create",
     "eventually",
@@ -45,6 +46,7 @@ __all__ = [
     "partitions_of",
     "real_cluster",
     "run_on",
+    "run_over",
     "topics_of",
 ]
 
@@ -122,10 +124,23 @@ async def eventually(
 
 async def run_on(cluster: Cluster, node_id: int, operation: Operation[T]) -> T:
     """Carry out an operation of the admin client through this node alone, without a second try."""
-    ask = next(operation)
+
+    async def ask(message: Request) -> Any:
+        return await ask_node(cluster, node_id, message)
+
+    return await _carry_out(ask, operation)
+
+
+async def run_over(peer: Peer, operation: Operation[T]) -> T:
+    """As run_on, over a connection that is kept. Raises ConnectionLost."""
+    return await _carry_out(peer.request, operation)
+
+
+async def _carry_out(ask: Callable[[Request], Awaitable[Any]], operation: Operation[T]) -> T:
+    asked = next(operation)
     try:
         while True:
-            ask = operation.send(await ask_node(cluster, node_id, ask.message))
+            asked = operation.send(await ask(asked.message))
     except StopIteration as end:
         result: T = end.value
         return result
@@ -180,6 +195,19 @@ async def partitions_of(cluster: Cluster, node_id: int, topic: str) -> dict[int,
     """Empty while the node does not know the topic."""
     info = (await topics_of(cluster, node_id)).get(topic)
     return {} if info is None else info.partitions
+
+
+async def all_agree(cluster: Cluster) -> None:
+    """Wait until all nodes tell the same, with each partition led and all its replicas in sync."""
+
+    async def is_so() -> bool:
+        views = [await topics_of(cluster, node_id) for node_id in cluster.nodes]
+        partitions = [each for topic in views[0].values() for each in topic.partitions.values()]
+        return all(view == views[0] for view in views) and all(
+            each.leader_id >= 0 and len(each.isr) == len(each.replicas) for each in partitions
+        )
+
+    await eventually(is_so)
 
 
 class Term(NamedTuple):
