@@ -123,6 +123,8 @@ class FakeCluster:
         self.session_count = 0
         self.seen: list[tuple[int, Request]] = []
         self.max_message_bytes = 1 << 20
+        # Before version 12 the answer to a Fetch doesn't tell of it.
+        self.tells_divergence = True
 
     def create(self, name: str, count: int) -> None:
         self.topic_ids[name] = Uuid((len(self.topic_ids) + 1).to_bytes(16, "big"))
@@ -281,7 +283,7 @@ class FakeCluster:
             data.error_code = ErrorCode.FENCED_LEADER_EPOCH
             return data
         data.high_watermark = data.last_stable_offset = partition.end
-        if wish.last_fetched_epoch >= 0:
+        if wish.last_fetched_epoch >= 0 and self.tells_divergence:
             epoch, end = partition.end_of_epoch(wish.last_fetched_epoch)
             if epoch < wish.last_fetched_epoch or end < wish.fetch_offset:
                 data.diverging_epoch = k01.EpochEndOffset(epoch=epoch, end_offset=end)

@@ -10,7 +10,7 @@ from client.sim_shell import SimShell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraftpy.client.calls import TopicPartition
+from kraftpy.client.calls import Call, TopicPartition
 from kraftpy.client.consumer_core import ConsumerCore
 from kraftpy.client.errors import KafkaError, LogTruncated, OffsetOutOfRange
 from kraftpy.client.settings import ConsumerSettings, IsolationLevel
@@ -151,6 +151,44 @@ def test_no_position_and_no_policy_is_a_failure_until_a_seek() -> None:
     reader.until(FIRST, 1)
 
 
+def test_a_seek_forgets_a_failure_that_nobody_has_heard_of() -> None:
+    cluster = FakeCluster()
+    fill(cluster, FIRST, b"a")
+    reader = Reader(cluster, NONE)
+    reader.core.assign([FIRST])
+    for _ in range(20):
+        reader.shell.step()
+    assert reader.core.has_output
+    reader.core.seek(FIRST, 0)
+    reader.until(FIRST, 1)
+
+
+@pytest.mark.parametrize("move", ["seek", "pause"])
+def test_an_answer_to_an_earlier_position_is_dropped(move: str) -> None:
+    cluster = FakeCluster(topics={"t": 1})
+    fill(cluster, FIRST, *numbers(10), size=1)
+    reader = Reader(cluster)
+    reader.core.assign([FIRST])
+    held: list[Call] = []
+    reader.shell.run(lambda: reader.core.position(FIRST) is not None)
+    while not held:
+        for call in reader.core.calls(reader.shell.now_ms):
+            if isinstance(call.message, FetchRequest):
+                held.append(call)
+            else:
+                call.answered(cluster.handle(1, call.message), reader.shell.now_ms)
+    if move == "seek":
+        reader.core.seek(FIRST, 7)
+    else:
+        reader.core.pause(FIRST)
+    for call in held:
+        call.answered(cluster.handle(1, call.message), reader.shell.now_ms)
+    assert not reader.core.has_output
+    reader.core.resume(FIRST)
+    reader.until(FIRST, 3)
+    assert reader.read[FIRST][0] == (b"7" if move == "seek" else b"0")
+
+
 @pytest.mark.parametrize("offset", [2, 11])
 def test_an_offset_out_of_range_is_told_or_mended(offset: int) -> None:
     cluster = FakeCluster()
@@ -184,8 +222,11 @@ def cut_log(reader: Reader) -> None:
     fill(cluster, FIRST, b"x", b"y", b"z")
 
 
-def test_a_cut_log_is_told() -> None:
+@pytest.mark.parametrize("tells_divergence", [False, True])
+def test_a_cut_log_is_told(*, tells_divergence: bool) -> None:
+    """Without a word in the answers to fetches, the question to the new leader has to find it."""
     reader = Reader(FakeCluster(), NONE)
+    reader.cluster.tells_divergence = tells_divergence
     cut_log(reader)
     with pytest.raises(LogTruncated) as raised:
         reader.until(FIRST, 7)
