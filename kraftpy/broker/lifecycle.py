@@ -132,6 +132,8 @@ class BrokerLifecycle:
         state = self._core.state
         if self._core.broker_epoch >= 0:
             self.registered.set()
+        if state is BrokerState.SHUTTING_DOWN:
+            return  # Which follows any state.
         if state >= BrokerState.RECOVERY:
             self.caught_up.set()
         if state >= BrokerState.RUNNING:

@@ -187,7 +187,9 @@ class LifecycleCore:
         self._sent_directories: tuple[Uuid, ...] = ()
 
     def start(self, now_ms: int) -> None:
-        self.state = BrokerState.STARTING
+        """Begin, unless the broker was stopped before it could."""
+        if self.state is BrokerState.NOT_RUNNING:
+            self.state = BrokerState.STARTING
         self._registration_deadline_ms = now_ms + self._settings.registration_timeout_ms
         self._next_ms = now_ms
 
@@ -351,7 +353,7 @@ class LifecycleCore:
         self._succeeded(now_ms + self._move_on(answer))
 
     def _not_known(self, now_ms: int) -> None:
-        if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+        if self.state >= BrokerState.PENDING_CONTROLLED_SHUTDOWN:
             # Who isn't registered leads nothing.
             self.state = BrokerState.SHUTTING_DOWN
             return

@@ -65,6 +65,7 @@ class Life:
     now_ms: int = 1_000
     offset: int = 5
     deleted: list[Uuid] = field(default_factory=list)
+    is_started: bool = True
 
     def __post_init__(self) -> None:
         self.core = LifecycleCore(
@@ -73,7 +74,8 @@ class Life:
             metadata_offset=lambda: self.offset,
             deleted_topics=lambda: list(self.deleted),
         )
-        self.core.start(self.now_ms)
+        if self.is_started:
+            self.core.start(self.now_ms)
 
     def step(self) -> Send | Wait | End:
         return self.core.next_step(self.now_ms)
@@ -245,6 +247,25 @@ def test_stops_at_once_where_nobody_depends_on_it() -> None:
     life = Life()
     life.register()
     life.core.begin_shutdown(life.now_ms)
+    assert life.step() == End()
+
+
+def test_a_stop_before_the_start_is_not_forgotten() -> None:
+    """A broker may be stopped while its logs are still being loaded."""
+    life = Life(is_started=False)
+    life.core.begin_shutdown(life.now_ms)
+    life.core.start(life.now_ms)
+    assert life.step() == End()
+
+
+def test_a_stop_without_consent_holds_whatever_is_answered() -> None:
+    """Also if the heartbeat that was under way says that the broker is not known."""
+    life = Life()
+    life.run()
+    life.sent()
+    life.core.stop_without_consent()
+    stale = BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    life.core.heartbeat_answered(stale, life.now_ms)
     assert life.step() == End()
 
 
