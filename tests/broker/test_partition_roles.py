@@ -67,6 +67,24 @@ def test_the_same_leader_in_a_new_epoch_keeps_what_it_knows() -> None:
     assert hosted.high_watermark == 3
 
 
+def test_a_leadership_in_between_may_have_truncated_the_followers() -> None:
+    """REP-98: images may be skipped, so that a leader never hears of one between two of its own.
+
+    Follower 3 had everything in epoch 5, lost it under the leader of epoch 6, who is dead now.
+    """
+    hosted = Hosted()
+    hosted.lead()
+    hosted.append(3)
+    hosted.fetch(3, 3)
+    assert not hosted.lead(isr=(1, 3), epoch=7, partition_epoch=12)
+    assert hosted.high_watermark == 0
+    follower = hosted.partition.follower(3)
+    assert follower is not None
+    assert (follower.end.offset, follower.log_start_offset, follower.broker_epoch) == (-1, -1, -1)
+    hosted.fetch(3, 1)
+    assert hosted.high_watermark == 1
+
+
 @pytest.mark.parametrize("partition_epoch", [9, 0])
 def test_old_metadata_changes_nothing(partition_epoch: int) -> None:
     """REP-13: neither towards following nor towards leading."""
@@ -87,7 +105,7 @@ def test_old_metadata_changes_nothing(partition_epoch: int) -> None:
 
 
 def test_a_newer_partition_epoch_of_the_same_leadership_updates_the_isr() -> None:
-    """REP-103: and it is no news for fetchers, on the leader or on a follower."""
+    """REP-103, CTL-44: and it is no news for fetchers, on the leader or on a follower."""
     hosted = Hosted()
     hosted.lead()
     hosted.append(2)

@@ -97,6 +97,7 @@ def test_images_do_not_change_behind_their_readers(seed: int) -> None:
 
 
 def test_a_change_shares_what_it_does_not_touch() -> None:
+    """CTL-143: partitions that are not mentioned are the very same."""
     topics = [r.TopicRecord(f"t{n}", Uuid(n.to_bytes(16, "big"))) for n in range(3_000)]
     before = image_of(*BASE, *topics)
     after = image_of(r.PartitionChangeRecord(0, TOPIC, leader=2), base=before)
@@ -153,9 +154,11 @@ def test_clear_elr_is_a_change_of_the_partitions_that_have_some() -> None:
 
 
 def test_a_registration_changes_only_as_told() -> None:
+    """CTL-142: and with it no topic."""
     start = image_of(*BASE)
     change = r.BrokerRegistrationChangeRecord
     fenced = image_of(change(1, 10, fenced=1), base=start)
+    assert fenced.topics is start.topics
     assert fenced.brokers[1] == broker(1, fenced=True)
     assert image_of(change(1, 10, fenced=-1), base=fenced).brokers[1] == broker(1)
     assert image_of(change(1, 10, fenced=0), base=fenced).brokers[1] == fenced.brokers[1]
