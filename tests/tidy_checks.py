@@ -48,6 +48,10 @@ BANNED_NAMES = frozenset(
     }
 )
 
+# Where clients' requests are served, and what gives a task a deadline.
+REQUEST_ROOMS = ("kraftpy/api/", "kraftpy/broker/", "kraftpy/coordinator/")
+DEADLINES = frozenset({"move_on_after", "move_on_at", "fail_after", "fail_at"})
+
 SET_MAKERS = frozenset({"set", "frozenset"})
 # Whoever consumes a set through these does not see its order.
 ORDER_BLIND = frozenset({"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"})
@@ -224,6 +228,15 @@ def nobody_sleeps_for_nothing(module: Module) -> Iterator[str]:
                 yield at(node, "sleeps for 0")
 
 
+def requests_wait_in_the_purgatory(module: Module) -> Iterator[str]:
+    """What a client waits for ends by the timing wheel, not by a deadline of a task's own."""
+    if not module.path.startswith(REQUEST_ROOMS):
+        return
+    for node in module.walk():
+        if called(node).rpartition(".")[2] in DEADLINES:
+            yield at(node, "sets a deadline of its own")
+
+
 # Determinism.
 
 
@@ -396,6 +409,7 @@ PRODUCT_CHECKS: tuple[Check, ...] = (
     nothing_is_left_to_be_done,
     the_machine_is_reached_through_the_world,
     nobody_sleeps_for_nothing,
+    requests_wait_in_the_purgatory,
     no_order_comes_from_a_set,
     no_order_comes_from_identity,
     modules_have_no_state,
