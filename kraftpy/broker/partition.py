@@ -130,9 +130,7 @@ class Partition:
 
     @property
     def is_under_min_isr(self) -> bool:
-        return len(self._isr_state.committed.isr) < min(
-            self.min_insync_replicas, len(self.replicas)
-        )
+        return len(self.isr) < min(self.min_insync_replicas, len(self.replicas))
 
     @property
     def is_under_replicated(self) -> bool:
@@ -163,6 +161,9 @@ class Partition:
             return False
         is_new_leader = not self.is_leader
         is_new_epoch = record.leader_epoch > self.leader_epoch
+        if record.leader_epoch > self.leader_epoch + 1:
+            # Under a leader in between, whose metadata was skipped, they may have lost records.
+            self._followers = {}
         self._take(record, record.isr)
         others = [each for each in record.replicas if each != self.broker_id]
         self._followers = {
@@ -267,7 +268,7 @@ class Partition:
             self._flushed_end = None  # What was appended since then did not ask for a flush.
         elif recovery_point > self._flushed_end.offset:
             self._flushed_end = OffsetMetadata(recovery_point)
-        self._commit_further(now_ms)
+        self.commit_further(now_ms)
 
     def check_leader(self) -> None:
         if not self.is_leader:
@@ -392,18 +393,20 @@ class Partition:
         # The same offset at another place, after a roll, is news to nobody.
         return old is not None and old.offset != lowest.offset
 
-    def _commit_further(self, now_ms: int) -> None:
+    def commit_further(self, now_ms: int) -> None:
+        """Something else than a fetch may have ended what held the high watermark back."""
         if self._advance_high_watermark(now_ms):
             self._events.high_watermark_moved(self)
 
     def shrink_isr(self, now_ms: int) -> None:
         """Ask for an ISR without those that have not kept up; to be called now and then."""
+        self.commit_further(now_ms)  # Replicas outside of it are not waited for any longer either.
         if not self.is_leader or self._isr_state.pending is not None:
             return
         end = self.log.log_end_offset
         late = [
             each
-            for each in self._isr_state.committed.isr
+            for each in self.isr
             if each in self._followers
             and not self._followers[each].is_caught_up(end, now_ms, self.lag_time_max_ms)
         ]
@@ -417,7 +420,7 @@ class Partition:
             self.log.high_watermark,
             end,
         )
-        self._propose(tuple([each for each in self._isr_state.committed.isr if each not in late]))
+        self._propose(tuple([each for each in self.isr if each not in late]))
         self._events.isr_wanted(self)
 
     # Proposals to the controller.
@@ -442,7 +445,7 @@ class Partition:
         """What the controller said; ignored if metadata has decided in the meantime."""
         match self._isr_state.answered(proposal, answer):
             case Verdict.COMMITTED | Verdict.NOT_DONE:
-                self._commit_further(now_ms)
+                self.commit_further(now_ms)
             case Verdict.RETRY:
                 self._events.isr_wanted(self)
 

@@ -8,6 +8,7 @@ All keys are topic-partitions.
 | high watermark moved | x | x | x | |
 | a flush has made records count | x | | | |
 | somebody's log start moved | | s | x | |
+| a follower is gone, or back | | | x | |
 | a leader has new metadata, so perhaps another ISR | | s | | |
 | role changed, deleted, or its directory failed | x | x | x | |
 | metadata shows another leader | | | | x |
@@ -90,6 +91,9 @@ class ReplicaPurgatories:
 
     def log_start_moved(self, key: TopicPartition) -> None:
         self.fetch.stir(key)
+        self.delete_records.check_and_complete(key)
+
+    def follower_gone(self, key: TopicPartition) -> None:
         self.delete_records.check_and_complete(key)
 
     def leads(self, key: TopicPartition) -> None:

@@ -46,7 +46,7 @@ __all__ = ["ReplicaManager", "ReplicaSettings", "RoleListener"]
 
 log = logging.getLogger(__name__)
 
-# Partitions whose ISR is looked at before others may run.
+# Partitions that are looked at before others may run.
 _PARTITIONS_IN_A_PIECE: Final = 200
 
 RoleListener: TypeAlias = Callable[[int, Partition | None], None]
@@ -160,6 +160,7 @@ class ReplicaManager:
             minimum = minima.get(partition.topic_partition[0])
             if minimum is not None:
                 partition.min_insync_replicas = minimum
+                partition.commit_further(self._clock.monotonic_ms())
 
     def change_settings(self, settings: ReplicaSettings) -> None:
         """For what may change at run time."""
@@ -220,14 +221,19 @@ class ReplicaManager:
             self._nursery.start_soon(self._flush, partition, name=f"flush[{partition!r}]")
 
     async def _flush(self, partition: Partition) -> None:
-        replica_log = log_of(partition)
         try:
             while partition.awaits_flush:
-                await replica_log.flush()
-                partition.flushed(replica_log.recovery_point, self._clock.monotonic_ms())
-                self._purgatories.flushed(partition.topic_partition)
-        except StorageError as error:
-            log.warning("%r was not flushed: %s", partition, error)
+                replica_log = log_of(partition)
+                try:
+                    await replica_log.flush()
+                except StorageError as error:
+                    if partition.log is replica_log:
+                        log.warning("%r was not flushed: %s", partition, error)
+                        return
+                # What lies in another directory by now has to be flushed there.
+                if partition.log is replica_log:
+                    partition.flushed(replica_log.recovery_point, self._clock.monotonic_ms())
+                    self._purgatories.flushed(partition.topic_partition)
         finally:
             del self._flushing[partition]
 
@@ -285,6 +291,8 @@ class ReplicaManager:
             if not self.first_applied.is_set():
                 await self._changes.delete_strays(image)
             concerned = await self._changes.apply(self.applied, image)
+            if ImageChanges(self.applied, image).brokers:
+                await self._each_partition(self._brokers_changed)
             self.applied = image
             self.first_applied.set()
             if concerned:
@@ -307,21 +315,27 @@ class ReplicaManager:
         """Every half of the lag time, so that who is late leaves after at most one and a half."""
         while True:
             await self._clock.sleep(self._settings.lag_time_max_ms / 2000)
-            for number, partition in enumerate(list(self._hosted.partitions()), 1):
-                self._check_isr(partition)
-                if number % _PARTITIONS_IN_A_PIECE == 0:
-                    await trio.lowlevel.checkpoint()
+            await self._each_partition(
+                lambda partition: partition.shrink_isr(self._clock.monotonic_ms())
+            )
 
-    def _check_isr(self, partition: Partition) -> None:
+    def _brokers_changed(self, partition: Partition) -> None:
+        """A leader may have waited for a follower that is no longer there."""
+        partition.commit_further(self._clock.monotonic_ms())
+        self._purgatories.follower_gone(partition.topic_partition)
+
+    async def _each_partition(self, look: Callable[[Partition], None]) -> None:
         """One that can't be looked at must not keep the others from it (REP-12)."""
-        if self._hosted.online(partition.topic_partition) is not partition:
-            return
-        try:
-            partition.shrink_isr(self._clock.monotonic_ms())
-        except InternalInvariant:
-            raise
-        except Exception:
-            log.exception("the in-sync replicas of %r were not looked at", partition)
+        for number, partition in enumerate(list(self._hosted.partitions()), 1):
+            if self._hosted.online(partition.topic_partition) is partition:
+                try:
+                    look(partition)
+                except InternalInvariant:
+                    raise
+                except Exception:
+                    log.exception("%r was not looked at", partition)
+            if number % _PARTITIONS_IN_A_PIECE == 0:
+                await trio.lowlevel.checkpoint()
 
     async def _fail_without_directory(self) -> None:
         await self._no_directory_left.wait()

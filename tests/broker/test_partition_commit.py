@@ -147,6 +147,25 @@ def test_a_replica_that_keeps_up_is_waited_for() -> None:
     assert hosted.high_watermark == 5
 
 
+def test_nobody_has_to_fetch_or_append_for_a_late_replica_to_be_given_up() -> None:
+    """REP-49: the check of the ISR looks at those outside of it, too."""
+    hosted = Hosted()
+    hosted.brokers.leaving.append(3)
+    hosted.lead(isr=(1,))
+    hosted.append(2)
+    hosted.fetch(3, 2)
+    hosted.brokers.leaving.clear()
+    hosted.append(1)
+    hosted.now_ms = LAG_MS
+    hosted.partition.shrink_isr(hosted.now_ms)
+    assert hosted.high_watermark == 2
+    hosted.now_ms += 1
+    hosted.events.take()
+    hosted.partition.shrink_isr(hosted.now_ms)
+    assert hosted.high_watermark == 3
+    assert hosted.events.take() == ["high watermark"]
+
+
 @pytest.mark.parametrize("reason", ["never fetched", "leaving", "dead", "another process"])
 def test_a_replica_that_can_not_join_is_not_waited_for(reason: str) -> None:
     """REP-49, also right after the clock has begun."""

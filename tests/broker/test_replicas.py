@@ -9,11 +9,15 @@ import pytest
 import trio
 from replica_rig import Rig, batch, topic, topic_id
 
+from kraftpy.broker.isr import IsrAnswer
 from kraftpy.broker.partition import Partition
 from kraftpy.log.errors import StorageError
+from kraftpy.log.offsets import OffsetMetadata
+from kraftpy.log.partition_log import PartitionLog
 from kraftpy.metadata.records import (
     DIRECTORY_UNASSIGNED,
     NO_LEADER,
+    FenceBrokerRecord,
     PartitionChangeRecord,
     RemoveTopicRecord,
 )
@@ -178,7 +182,7 @@ async def test_reassigned_away_is_deleted_too(rig: Rig, autojump_clock: object) 
 
 
 async def test_strays_are_deleted_at_start(rig: Rig, autojump_clock: object) -> None:
-    """CTL-103, KRF 18: what happened while the broker was away; and its part of deletions is reported."""
+    """CTL-103, KRF 18: what happened while the broker was away; deletions are reported."""
     async with rig.running():
         await rig.apply(
             *topic("gone", 1), *topic("moved", 1), *topic("renewed", 1), *topic("kept", 1)
@@ -328,6 +332,40 @@ async def test_flush_messages_holds_the_high_watermark_back(
         assert partition.log.recovery_point == 2
 
 
+async def test_a_replica_that_moves_while_it_is_flushed_is_flushed_again(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AlterReplicaLogDirs closes the log that the flush began with."""
+    rig = Rig(directories=2)
+    rig.metadata.begin(1)
+    rig.config = type(rig.config)(flush_messages=1, segment_index_bytes=4800)
+    flush = PartitionLog.flush
+
+    async def slow_flush(self: PartitionLog, offset: int | None = None) -> None:
+        await trio.sleep(5)
+        await flush(self, offset)
+
+    async with rig.running():
+        await rig.apply(*topic("t", 1, replicas=(1,)))
+        partition = rig.partition("t")
+        before = rig.logs.directory_of(("t", 0))
+        [target] = [each.path for each in rig.logs.directories if each is not before]
+
+        def swap(new_log: PartitionLog) -> None:
+            partition.log = new_log
+
+        monkeypatch.setattr(PartitionLog, "flush", slow_flush)
+        old_log = partition.log
+        partition.append(batch(b"a", b"b"), required_acks=-1, now_ms=0)
+        await trio.lowlevel.checkpoint()
+        monkeypatch.undo()
+        await rig.logs.move(("t", 0), target, swap)
+        assert partition.log is not old_log
+        await trio.sleep(20)
+        assert partition.log.high_watermark == 2
+        assert partition.log.recovery_point == 2
+
+
 async def granted(request: k56.AlterPartitionRequest) -> k56.AlterPartitionResponse:
     """What a controller answers that agrees to everything."""
     return k56.AlterPartitionResponse(
@@ -371,6 +409,36 @@ async def test_silent_followers_leave_in_time(rig: Rig, autojump_clock: object) 
         assert rig.metric("IsrShrinksPerSec") == 3
         assert rig.metric("UnderReplicatedPartitions") == 3
         assert rig.metric("UnderMinIsrPartitionCount") == 0
+
+
+async def test_a_dead_follower_is_waited_for_no_longer(rig: Rig, autojump_clock: object) -> None:
+    """REP-49, and DeleteRecords: also if it was outside the ISR, and nothing else happens."""
+    async with rig.running() as replicas:
+        await rig.apply(FenceBrokerRecord(3, 103), *topic("t", 1))
+        await rig.apply(PartitionChangeRecord(0, topic_id("t"), isr=(1,)))
+        partition = rig.partition("t")
+        now_ms = rig.world.clock.monotonic_ms()
+        partition.follower_fetched(
+            2,
+            OffsetMetadata(0),
+            log_start_offset=0,
+            leader_end_offset=0,
+            broker_epoch=102,
+            now_ms=now_ms,
+        )
+        partition.append(batch(b"x"), required_acks=-1, now_ms=now_ms)
+        assert partition.log.high_watermark == 0
+        deletion = Waiting(lambda: not replicas.is_alive(2))
+        replicas.delete_records_purgatory.try_complete_else_watch(deletion, [("t", 0)])
+        # The ISR that it would join is not decided before the controller answers.
+        proposal = partition.proposal
+        assert proposal is not None
+        refusal = IsrAnswer(ErrorCode.INELIGIBLE_REPLICA)
+        partition.proposal_answered(proposal, refusal, now_ms)
+        assert partition.log.high_watermark == 0
+        await rig.apply(FenceBrokerRecord(2, 102))
+        assert partition.log.high_watermark == 1
+        assert deletion.is_completed
 
 
 async def test_one_that_can_not_be_looked_at_does_not_keep_others_from_it(
@@ -436,6 +504,13 @@ async def test_settings_reach_the_partitions(rig: Rig, autojump_clock: object) -
         rig.min_isr = 2
         replicas.reconfigure(["t"])
         assert rig.partition("t").min_insync_replicas == 2
+        await rig.apply(FenceBrokerRecord(2, 102), FenceBrokerRecord(3, 103))
+        await rig.apply(PartitionChangeRecord(0, topic_id("t"), isr=(1,)))
+        rig.partition("t").append(batch(b"x"), required_acks=1, now_ms=0)
+        assert rig.partition("t").log.high_watermark == 0
+        rig.min_isr = 1
+        replicas.reconfigure(["t"])
+        assert rig.partition("t").log.high_watermark == 1
         rig.change_settings(lag_time_max_ms=5)
         replicas.change_settings(rig.settings)
         assert rig.partition("t").lag_time_max_ms == 5
