@@ -283,8 +283,9 @@ class FetchSessions:
             self._unwatch(session.partitions.values())
 
     def watch(self, partition: SessionPartition, name: TopicPartition) -> None:
-        """Have it stirred by the events of the partition of this name."""
-        if partition.watched != name:
+        """Have it stirred by the events of the partition of this name, while its session lasts."""
+        session = partition.session
+        if partition.watched != name and self._sessions.get(session.session_id) is session:
             self._unwatch([partition])
             partition.watched = name
             self._purgatory.add_interest(name, partition)

@@ -155,6 +155,23 @@ async def test_a_new_session_replaces_the_one_it_names(broker: Broker) -> None:
     assert len(broker.sessions) == 1
 
 
+async def test_a_fetch_that_outlives_its_session_watches_nothing(
+    broker: Broker, autojump_clock: object
+) -> None:
+    """A client that lost its connection begins anew, while its last fetch still waits."""
+    fetcher = Fetcher(broker, min_bytes=10_000)
+    fetcher.fetch(ALONE)
+    waiting = fetcher.begin()
+    broker.produce("alone", batch(), 1)
+    fetcher.epoch = -1
+    fetcher.fetch(ALONE)
+    assert len(broker.sessions) == 0
+    assert not waiting.is_answered
+    await trio.sleep(0.6)
+    assert waiting.is_answered
+    assert broker.rig.replicas.fetch_purgatory.interest_count == 0
+
+
 async def test_the_epoch_after_the_last_is_1(broker: Broker) -> None:
     fetcher = Fetcher(broker)
     fetcher.fetch(ALONE)
