@@ -22,10 +22,20 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         assert complaints == []
 
 
-@pytest.fixture(scope="session", params=[1, 3], ids=["one-node", "three-nodes"])
-def cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[DataCluster]:
-    """For data, with as many replicas as nodes."""
-    with running_cluster(tmp_path_factory.mktemp("cluster"), request.param) as cluster:
+@pytest.fixture(scope="session")
+def one_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataCluster]:
+    with running_cluster(tmp_path_factory.mktemp("one-node"), 1) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataCluster]:
+    with running_cluster(tmp_path_factory.mktemp("three-nodes"), 3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["one_node", "three_nodes"])
+def cluster(request: pytest.FixtureRequest) -> DataCluster:
+    """For data, with as many replicas as nodes: each of the two in its turn."""
+    found: DataCluster = request.getfixturevalue(request.param)
+    return found
