@@ -14,7 +14,7 @@ from kraftpy.broker.hosted import HostedPartitions
 from kraftpy.broker.isr import IsrAnswer, IsrProposal
 from kraftpy.broker.partition import Partition
 from kraftpy.observe.metrics import MetricName, MetricRegistry
-from kraftpy.observe.topic_metrics import metric_name
+from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.world import Clock
 
@@ -51,8 +51,15 @@ _FAILED: Final = _name("FailedIsrUpdatesPerSec")
 
 
 class ReplicaMetrics:
-    def __init__(self, registry: MetricRegistry, hosted: HostedPartitions, clock: Clock) -> None:
+    def __init__(
+        self,
+        registry: MetricRegistry,
+        hosted: HostedPartitions,
+        clock: Clock,
+        topic_metrics: TopicMetrics,
+    ) -> None:
         self._registry = registry
+        self._topic_metrics = topic_metrics
         self._hosted = hosted
         self._clock = clock
         now = clock.monotonic()
@@ -101,8 +108,7 @@ class ReplicaMetrics:
                 gone += _FOLLOWERS
             if not led[topic] and not followed[topic]:
                 gone += _BOTH
-            for name in gone:
-                self._registry.remove(metric_name(name, (("topic", topic),)))
+            self._topic_metrics.forget(topic, gone)
 
     def close(self) -> None:
         for name in self._gauges:

@@ -56,7 +56,7 @@ def assemble_replicas(
     """
     clock, broker_id = world.clock, settings.broker_id
     hosted = HostedPartitions()
-    metrics = ReplicaMetrics(registry, hosted, clock)
+    metrics = ReplicaMetrics(registry, hosted, clock, topic_metrics)
 
     def broker_epoch() -> int:
         return lifecycle.broker_epoch

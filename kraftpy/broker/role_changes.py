@@ -192,7 +192,10 @@ class RoleChanges:
                 followers.append(partition)
 
         await self._each(changes, follow)
-        self._fetchers.add(followers)
+        # Without those whose directory has failed since.
+        self._fetchers.add(
+            [each for each in followers if self._hosted.online(each.topic_partition) is each]
+        )
 
     def _leads_elsewhere(self, change: PartitionChange) -> bool:
         """Whether the fetcher, if there is one, is of another leadership."""

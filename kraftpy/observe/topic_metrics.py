@@ -6,6 +6,7 @@ dictionary; the registry, which is asked by a name of five parts, is for the fir
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from kraftpy.observe.metrics import Meter, MetricName, MetricRegistry
@@ -68,10 +69,14 @@ class TopicMetrics:
             meter = self._all[name] = self._registry.meter(metric_name(name), now)
         meter.mark(now, count)
 
-    def forget(self, topic: str) -> None:
-        """The topic is gone, and its meters with it."""
-        for name in self._topics.pop(topic, {}):
-            self._registry.remove(metric_name(name, (("topic", topic),)))
+    def forget(self, topic: str, names: Iterable[str]) -> None:
+        """What these meters of a topic speak of is gone, and they with it."""
+        meters = self._topics.get(topic, {})
+        for name in names:
+            if meters.pop(name, None) is not None:
+                self._registry.remove(metric_name(name, (("topic", topic),)))
+        if not meters:
+            self._topics.pop(topic, None)
 
 
 def metric_name(name: str, tags: tuple[tuple[str, str], ...] = ()) -> MetricName:

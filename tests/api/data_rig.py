@@ -18,7 +18,7 @@ from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.net.service import Part
 from kraftpy.observe.metrics import Meter, MetricName
 from kraftpy.observe.request_metrics import RequestMetrics
-from kraftpy.observe.topic_metrics import TopicMetrics, metric_name
+from kraftpy.observe.topic_metrics import metric_name
 from kraftpy.protocol.frames import decode_response
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.protocol.registry import API
@@ -280,7 +280,7 @@ async def broker_on(rig: Rig, *, settings: DataSettings | None = None) -> AsyncI
             logs=rig.logs,
             cluster=cluster,
             spawn=nursery.start_soon,
-            metrics=TopicMetrics(rig.registry),
+            metrics=rig.topic_metrics,
             registry=rig.registry,
             moved=lambda *where: moves.append(where),
         )

@@ -41,6 +41,7 @@ from kraftpy.metadata.records import (
     TopicRecord,
 )
 from kraftpy.observe.metrics import Gauge, Meter, MetricName, MetricRegistry
+from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
 from kraftpy.records.builder import BatchBuilder
@@ -204,6 +205,7 @@ class Rig:
         self.is_stopping = False
         self.lost_directories: list[Uuid] = []
         self.registry = MetricRegistry()
+        self.topic_metrics = TopicMetrics(self.registry)
         self.hosted = HostedPartitions()
         self._lives = 0
 
@@ -235,7 +237,7 @@ class Rig:
     def _assemble(self) -> ReplicaManager:
         clock = self.world.clock
         hosted = self.hosted
-        metrics = ReplicaMetrics(self.registry, hosted, clock)
+        metrics = ReplicaMetrics(self.registry, hosted, clock, self.topic_metrics)
         self.alterations = Channel(self.alteration_answer)
         self.assigning = Channel(self.assignment_answer)
         channels: Any = self.alterations, self.assigning

@@ -12,6 +12,7 @@ from replica_rig import Rig, batch, topic, topic_id
 from kraftpy.broker.isr import IsrAnswer
 from kraftpy.broker.partition import Partition
 from kraftpy.log.errors import StorageError
+from kraftpy.log.manager import LogManager
 from kraftpy.log.offsets import OffsetMetadata
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.metadata.records import (
@@ -21,7 +22,7 @@ from kraftpy.metadata.records import (
     PartitionChangeRecord,
     RemoveTopicRecord,
 )
-from kraftpy.observe.topic_metrics import TopicMetrics, metric_name
+from kraftpy.observe.topic_metrics import metric_name
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema import k56_alter_partition as k56
 from kraftpy.protocol.schema import k73_assign_replicas_to_dirs as k73
@@ -243,6 +244,29 @@ async def test_a_failed_directory_takes_only_its_own_replicas(autojump_clock: ob
         assert rig.error(*victim) is ErrorCode.KAFKA_STORAGE_ERROR
         assert rig.logs.directory_of(("new", 0)) is rig.logs.directories[1]
         await trio.sleep(60)
+
+
+async def test_a_replica_that_is_lost_while_others_are_made_is_not_fetched_for(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REP-11: its directory fails between the change of its role and the start of its fetcher."""
+    rig = Rig(directories=2)
+    rig.metadata.begin(1, 2, 3)
+    async with rig.running():
+        await rig.apply(*topic("t", 2))
+        make = LogManager.get_or_create
+
+        async def make_late(self: LogManager, *arguments: Any, **rest: Any) -> PartitionLog:
+            await trio.sleep(0.01)
+            directory = rig.logs.directory_of(("t", 0))
+            assert directory is not None
+            directory.fail("pulled out")
+            return await make(self, *arguments, **rest)
+
+        monkeypatch.setattr(LogManager, "get_or_create", make_late)
+        await rig.apply(PartitionChangeRecord(0, topic_id("t"), leader=3), *topic("u", 2))
+        assert rig.error("t") is ErrorCode.KAFKA_STORAGE_ERROR
+        assert list(rig.fetchers.followed) == [("u", 0)]
 
 
 async def test_a_deletion_in_an_offline_directory_is_not_reported(autojump_clock: object) -> None:
@@ -474,7 +498,7 @@ async def test_counts_its_replicas(rig: Rig, autojump_clock: object) -> None:
 
 async def test_meters_go_with_the_roles_they_speak_of(rig: Rig, autojump_clock: object) -> None:
     """REP-107."""
-    topic_metrics = TopicMetrics(rig.registry)
+    topic_metrics = rig.topic_metrics
 
     def has(name: str) -> bool:
         return rig.registry.get(metric_name(name, (("topic", "t"),))) is not None
@@ -492,6 +516,9 @@ async def test_meters_go_with_the_roles_they_speak_of(rig: Rig, autojump_clock: 
         )
         assert not has("ReplicationBytesInPerSec")
         assert has("BytesOutPerSec")
+        # With the role they come back.
+        topic_metrics.mark("BytesInPerSec", "t", 0.0)
+        assert has("BytesInPerSec")
         rig.metadata.remove("t")
         await rig.settle()
         assert not has("BytesOutPerSec")

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from kraftpy.observe.metrics import Meter, MetricRegistry
-from kraftpy.observe.topic_metrics import BYTES_IN, MESSAGES_IN, TopicMetrics, metric_name
+from kraftpy.observe.topic_metrics import (
+    BYTES_IN,
+    BYTES_OUT,
+    MESSAGES_IN,
+    TopicMetrics,
+    metric_name,
+)
 
 
 def count(registry: MetricRegistry, name: str, topic: str | None = None) -> float | None:
@@ -27,8 +33,10 @@ def test_a_topic_that_is_gone_leaves_nothing_behind() -> None:
     metrics = TopicMetrics(registry)
     metrics.mark(BYTES_IN, "a", 0.0, 10)
     metrics.mark(MESSAGES_IN, "a", 0.0)
-    metrics.forget("a")
-    metrics.forget("never there")
+    metrics.forget("a", [BYTES_IN, BYTES_OUT])
+    assert count(registry, MESSAGES_IN, "a") == 1
+    metrics.forget("a", [MESSAGES_IN])
+    metrics.forget("never there", [MESSAGES_IN])
     assert count(registry, BYTES_IN, "a") is None
     assert count(registry, MESSAGES_IN, "a") is None
     metrics.mark(BYTES_IN, "a", 1.0, 1)
