@@ -86,6 +86,7 @@ def _run(options: Namespace, config: NodeConfig) -> int:
     from kraftpy.broker.lifecycle_core import RegistrationTimedOut
     from kraftpy.cli.log_lines import set_up_logging
     from kraftpy.log.errors import StorageError
+    from kraftpy.raft.election_state import QuorumStateError
     from kraftpy.world import InternalInvariant
     from kraftpy.world.real import real_world
 
@@ -97,7 +98,9 @@ def _run(options: Namespace, config: NodeConfig) -> int:
         if group.subgroup(InternalInvariant) is not None:
             log.critical("a broken invariant stops the node", exc_info=group)
             return EXIT_INVARIANT
-        expected, others = group.split((StorageError, OSError, RegistrationTimedOut))
+        expected, others = group.split(
+            (StorageError, QuorumStateError, OSError, RegistrationTimedOut)
+        )
         if expected is None or others is not None:
             raise
         raise CommandFailed(_words(expected)) from None

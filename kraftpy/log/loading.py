@@ -27,7 +27,7 @@ from kraftpy.log.checkpoints import (
     read_text,
 )
 from kraftpy.log.epochs import LeaderEpochCache
-from kraftpy.log.errors import CorruptIndexError, SegmentOffsetOverflowError
+from kraftpy.log.errors import CorruptIndexError, SegmentOffsetOverflowError, StorageError
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_files import LogFiles
 from kraftpy.log.log_owner import LogEnvironment
@@ -71,13 +71,15 @@ async def load_log(
     is_clean: bool,
     recovery_point: int = 0,
     log_start_offset: int = 0,
+    durable_end: int = 0,
     progress: Callable[[int], None] = _no_progress,
 ) -> PartitionLog:
     """The log in `directory`, which is made if there is none.
 
     `is_clean`: the clean-shutdown marker was there, so that no recovery is needed. `progress` is
-    told the size of every batch that recovery has checked. Raises OSError, and MalformedFileError
-    for a leader epoch checkpoint that can't be understood.
+    told the size of every batch that recovery has checked. Raises OSError, MalformedFileError for
+    a leader epoch checkpoint that can't be understood, and StorageError, with the data untouched,
+    for damage below `durable_end`.
     """
     loader = _Loader(
         environment,
@@ -86,6 +88,7 @@ async def load_log(
         is_clean=is_clean,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
+        durable_end=durable_end,
         progress=progress,
     )
     return await loader.load(topic_partition)
@@ -103,6 +106,7 @@ class _Loader:
         is_clean: bool,
         recovery_point: int,
         log_start_offset: int,
+        durable_end: int,
         progress: Callable[[int], None],
     ) -> None:
         self._environment = environment
@@ -112,6 +116,7 @@ class _Loader:
         self._is_clean = is_clean
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
+        self._durable_end = durable_end
         self._progress = progress
         self._pace = Pace(environment.clock)
         self._epochs = LeaderEpochCache()
@@ -320,6 +325,7 @@ class _Loader:
             self._files,
             self._config,
             log_start_offset=self._log_start_offset,
+            durable_end=self._durable_end,
             clock=self._environment.clock,
             progress=self._progress,
         )
@@ -343,7 +349,9 @@ class _Loader:
                 continue
             try:
                 await recovery.recover(segment, is_unflushed=is_unflushed)
-            except SegmentOffsetOverflowError:
+            except SegmentOffsetOverflowError as error:
+                if segment.base_offset < self._durable_end:
+                    raise StorageError(f"{segment.log_file.path} is damaged: {error}") from error
                 await split_segment(segment, self._files, self._config, self._pace)
                 raise
         if len(self._segments) and self._end_offset() < self._log_start_offset:

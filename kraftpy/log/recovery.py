@@ -25,6 +25,7 @@ from typing import Final
 from kraftpy.log.appending import first_offset_of
 from kraftpy.log.batch_headers import header_at
 from kraftpy.log.epochs import LeaderEpochCache
+from kraftpy.log.errors import StorageError
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_files import LogFiles
 from kraftpy.log.pacing import Pace
@@ -87,6 +88,7 @@ class Recovery:
     __slots__ = (
         "_clock",
         "_config",
+        "_durable_end",
         "_epochs",
         "_files",
         "_log_start_offset",
@@ -105,6 +107,7 @@ class Recovery:
         config: LogConfig,
         *,
         log_start_offset: int,
+        durable_end: int,
         clock: Clock,
         progress: Callable[[int], None],
     ) -> None:
@@ -115,6 +118,7 @@ class Recovery:
         self._files = files
         self._config = config
         self._log_start_offset = log_start_offset
+        self._durable_end = durable_end
         self._clock = clock
         self._pace = Pace(clock)
         self._progress = progress
@@ -123,7 +127,8 @@ class Recovery:
         """Rebuild what goes with a segment and cut what is not sound.
 
         If it was not flushed and lacks something at its end, the log ends there: the segments
-        behind it go. SegmentOffsetOverflowError if its offsets reach too far for one segment.
+        behind it go. StorageError if it would end before what is known to be durable;
+        SegmentOffsetOverflowError if its offsets reach too far for one segment.
         """
         base_offset = segment.base_offset
         if self._producers.map_end_offset != base_offset:
@@ -151,12 +156,16 @@ class Recovery:
             _log.warning("%r ends after %d bytes: %s", segment, valid_bytes, error)
         following = self._segments.higher(base_offset)
         is_damaged = valid_bytes < segment.size_bytes
-        if is_unflushed and following is not None:
-            is_short = next_offset < following.base_offset and not has_gaps
-            if is_damaged or is_short:
-                # Before the cut, or nothing would tell any more that they must go.
-                await self._end_log_before(following, next_offset)
-                following = None
+        is_short = following is not None and next_offset < following.base_offset and not has_gaps
+        if (is_damaged or is_short) and next_offset < self._durable_end:
+            raise StorageError(
+                f"{segment.log_file.path} is damaged behind its first {valid_bytes} bytes: what "
+                f"was synced there, from offset {next_offset} on, can't be read"
+            )
+        if is_unflushed and following is not None and (is_damaged or is_short):
+            # Before the cut, or nothing would tell any more that they must go.
+            await self._end_log_before(following, next_offset)
+            following = None
         segment.cut(valid_bytes)
         if is_damaged:
             # What is cut off must not come back behind what is appended next.

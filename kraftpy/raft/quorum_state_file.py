@@ -32,7 +32,10 @@ class QuorumStateFile:
             text = await read_text(self._disk, path)
             return ElectionState() if text is None else decode_quorum_state(text.encode())
         except (MalformedFileError, QuorumStateError) as error:
-            raise QuorumStateError(f"{path}: {error}") from error
+            raise QuorumStateError(
+                f"{path}: {error}; it says whom this node has voted for, so bring back the file as "
+                "it was, or remove the node from the quorum and add it anew"
+            ) from error
 
     async def write(self, promise: PersistElection) -> None:
         """Durable when this returns."""

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from kraftpy.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
     AtomicFile,
     TopicPartition,
     format_offsets,
@@ -368,6 +369,10 @@ class RaftStorage:
         await self.sync()
         await self._drop_download()
         await self._log.close()
+        # Last: from here on a log that ends before this offset is damaged (storage_opening.py).
+        path = f"{self._log.directory}/{RECOVERY_POINT_CHECKPOINT}"
+        ends = format_offsets({TOPIC_PARTITION: self._log.log_end_offset})
+        await AtomicFile(self._disk, path).replace(ends)
         self._refusal = StorageError(f"{self._log.directory} is closed")
 
     def abandon(self) -> None:

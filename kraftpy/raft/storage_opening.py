@@ -6,7 +6,9 @@ it is sound that would survive every crash. It is small: snapshots keep it so.
 What a crash can have left, and what is made of it:
 
 - A `.part` or `.deleted` snapshot is removed, and so is one below the log start.
-- A batch that does not continue the one before it ends the log.
+- A batch that does not continue the one before it ends the log. Not so below the end that the log
+  had when it was closed in order, which is on record then: that is no trace of a crash but damage,
+  and what it would cut off is what the quorum has decided. The node refuses to start.
 - A newest snapshot that the log does not lead to, because it ends before it or has another epoch
   there, is an installation that was interrupted, or has outlived the tail that it was made of. It
   covers what is committed, so the log restarts behind it.
@@ -20,10 +22,12 @@ cache, perhaps, so it is synced before anybody hears of it.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from kraftpy.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
     AtomicFile,
     format_partition_metadata,
     parse_offsets,
@@ -81,7 +85,8 @@ async def open_storage(
     await _check_topic_id(disk, directory)
     snapshots = SnapshotFiles(disk, directory)
     await snapshots.load()
-    stored_start = await _read_log_start(disk, directory)
+    stored_start = await _read_offset(disk, directory, LOG_START_OFFSET_CHECKPOINT)
+    closed_end = await _read_offset(disk, directory, RECOVERY_POINT_CHECKPOINT)
     _first_snapshot(snapshots, stored_start, directory)
     left_files = LeftFiles()
     environment = LogEnvironment(
@@ -99,10 +104,12 @@ async def open_storage(
         config,
         is_clean=False,
         log_start_offset=stored_start,
+        durable_end=closed_end,
     )
     pace = Pace(clock)
-    await _cut_at_gap(log, pace)
+    await _cut_at_gap(log, pace, closed_end)
     await _reconcile(log, snapshots)
+    await _forget_closed_end(disk, directory)
     await log.flush()
     # If it is empty a flush passes over it, and what a truncation cut off might come back.
     await log.active_segment.log_file.sync()
@@ -133,8 +140,8 @@ async def _check_topic_id(disk: Disk, directory: str) -> None:
         raise InconsistentTopicIdError(f"{path}: another topic's id")
 
 
-async def _read_log_start(disk: Disk, directory: str) -> int:
-    path = f"{directory}/{LOG_START_OFFSET_CHECKPOINT}"
+async def _read_offset(disk: Disk, directory: str, name: str) -> int:
+    path = f"{directory}/{name}"
     text = await read_text(disk, path)
     return 0 if text is None else parse_offsets(text, path).get(TOPIC_PARTITION, 0)
 
@@ -153,8 +160,14 @@ def _first_snapshot(
     return None
 
 
-async def _cut_at_gap(log: PartitionLog, pace: Pace) -> None:
-    """End the log where it stops being one.
+async def _forget_closed_end(disk: Disk, directory: str) -> None:
+    """The log is open, and may be truncated, from now on."""
+    with suppress(FileNotFoundError):
+        await disk.unlink(f"{directory}/{RECOVERY_POINT_CHECKPOINT}")
+
+
+async def _cut_at_gap(log: PartitionLog, pace: Pace, closed_end: int) -> None:
+    """End the log where it stops being one. Raises StorageError if that is below `closed_end`.
 
     Sectors that were never written may show an old batch, sound in itself. In other logs a gap is
     what the cleaner leaves; here nothing durable can lie behind one.
@@ -164,12 +177,21 @@ async def _cut_at_gap(log: PartitionLog, pace: Pace) -> None:
     for segment in log.segments:
         for header in segment.headers():
             if header.base_offset != end_offset or header.leader_epoch < epoch:
+                _check_end(log, end_offset, closed_end)
                 _log.warning("%s: what follows %d does not continue it", log, end_offset)
                 await log.truncate_to(end_offset)
                 return
             end_offset = header.last_offset + 1
             epoch = header.leader_epoch
             await pace.rest(header.size)
+    _check_end(log, end_offset, closed_end)
+
+
+def _check_end(log: PartitionLog, end_offset: int, closed_end: int) -> None:
+    if end_offset < closed_end:
+        raise StorageError(
+            f"{log.directory} was closed with {closed_end} as its end, and now ends at {end_offset}"
+        )
 
 
 async def _reconcile(log: PartitionLog, snapshots: SnapshotFiles) -> None:

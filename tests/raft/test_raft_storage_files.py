@@ -247,6 +247,50 @@ async def test_a_sound_batch_in_the_wrong_place_ends_the_log(
     await storage.sync()
 
 
+async def closed_log(disk: MemoryDisk) -> list[str]:
+    """A log of 20 batches in some segments that was closed in order; the names of its segments."""
+    storage, _ = await open_at(disk, "/meta")
+    for number in range(20):
+        storage.perform(fx.AppendLog((data_batch(number, 1, b"x" * 50),), number + 1))
+    await storage.close()
+    return await names(disk, ".log")
+
+
+@pytest.mark.parametrize("damage", ["a byte", "the end", "a segment"])
+async def test_damage_below_the_end_of_a_closed_log_stops_the_node(
+    disk: MemoryDisk, damage: str
+) -> None:
+    """What was decided must not vanish in silence: a crash leaves nothing of the kind."""
+    segments = await closed_log(disk)
+    assert len(segments) > 2
+    name = segments[1] if damage == "a byte" else segments[-1]
+    content = bytearray(get(disk, name))
+    if damage == "a byte":
+        content[len(content) // 2] ^= 1
+        put(disk, name, content)
+    elif damage == "the end":
+        put(disk, name, content[:-1])
+    else:
+        await disk.unlink(f"{DIRECTORY}/{name}")
+    before = {each: get(disk, each) for each in await names(disk, ".log")}
+    for _ in range(2):
+        with pytest.raises(StorageError, match=DIRECTORY):
+            await open_at(disk, "/meta")
+    assert {each: get(disk, each) for each in await names(disk, ".log")} == before
+
+
+async def test_a_log_that_was_open_again_may_end_anywhere(disk: MemoryDisk) -> None:
+    """A truncation and a crash later, the end that the log once had says nothing."""
+    await closed_log(disk)
+    storage, recovered = await open_at(disk, "/meta")
+    assert recovered.end_offset == 20
+    storage.perform(fx.TruncateLog(12, 21))
+    await storage.sync()
+    storage.abandon()
+    _, recovered = await open_at(disk, "/meta")
+    assert recovered.end_offset == 12
+
+
 async def test_a_trimmed_log_loses_its_files(disk: MemoryDisk) -> None:
     subject = await new_subject(disk)
     for offset in range(12):
