@@ -9,7 +9,7 @@ All keys are topic-partitions.
 | a flush has made records count | x | | | |
 | somebody's log start moved | | s | x | |
 | a follower is gone, or back | | | x | |
-| a leader has new metadata, so perhaps another ISR | | s | | |
+| a leader has new metadata, so perhaps another ISR, or epoch | | x | | |
 | role changed, deleted, or its directory failed | x | x | x | |
 | metadata shows another leader | | | | x |
 
@@ -97,7 +97,7 @@ class ReplicaPurgatories:
         self.delete_records.check_and_complete(key)
 
     def leads(self, key: TopicPartition) -> None:
-        self.fetch.stir(key)
+        self.fetch.check_and_complete(key)
 
     def role_changed(self, key: TopicPartition) -> None:
         """Also for replicas that are gone, or offline."""

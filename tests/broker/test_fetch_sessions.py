@@ -294,6 +294,21 @@ async def test_a_follower_that_leaves_the_isr_does_not_rest(
     assert looks == [("t", 0)]
 
 
+async def test_a_waiting_follower_hears_of_a_new_epoch_at_once(broker: Broker) -> None:
+    """The leader is the same, and counts on nobody before they have fetched in its new epoch."""
+    fetcher = Fetcher(broker, replica_id=2)
+    fetcher.fetch({("t", 0): followed(0, epoch=0)})
+    waiting = fetcher.begin()
+    broker.rig.metadata.change("t", 0, isr=(1, 3))
+    await broker.rig.settle()
+    assert not waiting.is_answered
+    broker.rig.metadata.change("t", 0, leader=1)
+    await broker.rig.settle()
+    assert broker.rig.partition("t").leader_epoch == 1
+    [data] = told(waiting.response).values()
+    assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
 async def test_a_resting_follower_keeps_up(broker: Broker, autojump_clock: object) -> None:
     """REP 15.1: it is caught up as of its last fetch, although nobody looked at the partition."""
     fetchers = [Fetcher(broker, replica_id=each) for each in (2, 3)]
