@@ -103,19 +103,27 @@ def _kafka() -> Flavour:
     return Flavour("Kafka", (*base, "kafka.tools.StorageTool", "format"), (*base, "kafka.Kafka"))
 
 
-def _properties(node_id: int, ports: list[int], controllers: list[int], folder: Path) -> str:
-    port, controller_port = ports[node_id - 1], controllers[node_id - 1]
-    voters = ",".join(f"{place}@127.0.0.1:{each}" for place, each in enumerate(controllers, 1))
-    replicas = min(3, len(ports))
+@dataclass(frozen=True)
+class _Ports:
+    """Of all nodes, in the order of their ids, which begin with 1."""
+
+    clients: list[int]
+    controllers: list[int]
+
+
+def _properties(node_id: int, ports: _Ports, folder: Path, *, has_brokers: bool) -> str:
+    own_listener = f"CONTROLLER://127.0.0.1:{ports.controllers[node_id - 1]}"
+    clients_listener = f"PLAINTEXT://127.0.0.1:{ports.clients[node_id - 1]}"
+    voters = enumerate(ports.controllers, 1)
     return "\n".join(
         [
-            "process.roles=broker,controller",
+            f"process.roles={'broker,' * has_brokers}controller",
             f"node.id={node_id}",
-            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+            f"listeners={(clients_listener + ',') * has_brokers}{own_listener}",
             "controller.listener.names=CONTROLLER",
-            f"controller.quorum.voters={voters}",
+            f"controller.quorum.voters={','.join(f'{id_}@127.0.0.1:{at}' for id_, at in voters)}",
             f"log.dirs={folder / 'data'}",
-            f"offsets.topic.replication.factor={replicas}",
+            f"offsets.topic.replication.factor={min(3, len(ports.clients))}",
             "",
         ]
     )
@@ -123,11 +131,18 @@ def _properties(node_id: int, ports: list[int], controllers: list[int], folder: 
 
 @contextlib.contextmanager
 def _nodes(
-    flavour: Flavour, count: int, properties: Mapping[str, str] | None = None
+    flavour: Flavour,
+    count: int,
+    properties: Mapping[str, str] | None = None,
+    *,
+    has_brokers: bool = True,
 ) -> Iterator[list[Server]]:
-    """Formatted nodes whose processes were started a moment ago, and nothing more."""
+    """Formatted nodes whose processes were started a moment ago, and nothing more.
+
+    Each is a controller, and a broker too unless they have none.
+    """
     added = "".join(f"{key}={value}\n" for key, value in (properties or {}).items())
-    ports, controllers = free_ports(count), free_ports(count)
+    ports = _Ports(free_ports(count), free_ports(count))
     with contextlib.ExitStack() as stack:
         prefix = f"{flavour.name.lower()}-bench-"
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
@@ -135,14 +150,30 @@ def _nodes(
         for node_id, folder in enumerate(folders, 1):
             folder.mkdir()
             config = folder / "server.properties"
-            config.write_text(_properties(node_id, ports, controllers, folder) + added)
+            text = _properties(node_id, ports, folder, has_brokers=has_brokers)
+            config.write_text(text + added)
             identity = ["-t", CLUSTER_ID, "-c", str(config)]
             subprocess.run([*flavour.format_command, *identity], check=True, capture_output=True)
         servers = []
-        for folder, port in zip(folders, ports, strict=True):
+        served = ports.clients if has_brokers else ports.controllers
+        for folder, port in zip(folders, served, strict=True):
             command = [*flavour.node_command, str(folder / "server.properties")]
             process = stack.enter_context(_process(command, folder))
             servers.append(Server(flavour.name, "127.0.0.1", port, process, folder))
+        try:
+            yield servers
+        finally:
+            # All at once: the last one alone would wait for the others.
+            for server in servers:
+                server.process.terminate()
+
+
+@contextlib.contextmanager
+def kraftpy_controllers(count: int, properties: Mapping[str, str]) -> Iterator[list[Server]]:
+    """Controllers without a broker; their ports are those of the controllers' listeners."""
+    with _nodes(_kraftpy(), count, properties, has_brokers=False) as servers:
+        for server in servers:
+            wait_for_port(server)
         yield servers
 
 

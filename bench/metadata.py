@@ -33,7 +33,7 @@ from kraftpy.metadata.snapshot import load_snapshot, snapshot_batches
 from kraftpy.protocol.ids import Uuid
 from kraftpy.records.batch import RecordBatch
 
-RECORD_COUNT = int(os.environ.get("METADATA_RECORDS", "200000"))
+RECORD_COUNT = int(os.environ.get("METADATA_RECORDS", "1000000"))
 PARTITION_COUNT = int(os.environ.get("METADATA_PARTITIONS", "100000"))
 PARTITIONS_OF_A_TOPIC = 10
 BROKER_COUNT = 6
