@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kraftpy.api.data_handlers import DataSettings
 from kraftpy.broker.fetcher_steps import FetcherSettings
 from kraftpy.broker.lifecycle_core import BrokerIdentity, LifecycleSettings
@@ -27,10 +29,13 @@ def broker_identity(
     config: NodeConfig,
     cluster_id: str,
     endpoints: tuple[Endpoint, ...],
-    directory_ids: tuple[Uuid, ...],
+    directory_ids: Mapping[str, Uuid],
     world: World,
 ) -> BrokerIdentity:
-    """What this process registers as; every process is another incarnation."""
+    """What this process registers as, with the data directories that it can use, by their paths;
+    every process is another incarnation.
+    """
+    cordoned = config.get_list("cordoned.log.dirs")
     return BrokerIdentity(
         broker_id=config.node_id,
         cluster_id=cluster_id,
@@ -38,7 +43,12 @@ def broker_identity(
         endpoints=endpoints,
         features=supported_features(),
         rack=_optional(config, "broker.rack"),
-        directory_ids=directory_ids,
+        directory_ids=tuple(directory_ids.values()),
+        cordoned_directory_ids=tuple(
+            directory_id
+            for path, directory_id in directory_ids.items()
+            if path in cordoned or "*" in cordoned
+        ),
     )
 
 

@@ -262,7 +262,7 @@ class Node:
                 self._static,
                 storage.cluster_id,
                 self._endpoints(addresses.brokers),
-                tuple(storage.directory_ids[path] for path in directories),
+                {path: storage.directory_ids[path] for path in directories},
                 self._world,
             ),
             directories=directories,
