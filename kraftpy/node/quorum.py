@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
@@ -56,19 +56,22 @@ class QuorumPart:
     controller: ControllerRunner | None
     _feed: CommittedFeed
     _snapshots: SnapshotKeeper
+    _has_left: trio.Event = field(default_factory=trio.Event)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take part until `leave`; `started` when others may ask. Raises what must end the node."""
         self.loader.install(self._snapshots)
-        async with trio.open_nursery() as nursery:
+        # The driver has one of its own: it is not cancelled, because it closes its log at the end.
+        async with trio.open_nursery() as driving, trio.open_nursery() as nursery:
             nursery.start_soon(self._feed.run, name="metadata-feed")
             nursery.start_soon(self._snapshots.run, name="snapshots")
             if self.controller is not None:
                 nursery.start_soon(self.controller.run, name="controller")
-            await nursery.start(self.driver.run, name="raft")
+            await driving.start(self.driver.run, name="raft")
             task_status.started()
             await self.driver.wait_down()
             nursery.cancel_scope.cancel()
+        self._has_left.set()
 
     def active_controller(self) -> tuple[int, str, int] | None:
         """The quorum's leader and where it is reached, as far as this node knows."""
@@ -76,7 +79,7 @@ class QuorumPart:
         return None if address is None else (self.driver.election.leader_id, *address)
 
     async def leave(self, hurry: trio.Event) -> None:
-        """Leave in good order, unless there is a hurry; `run` returns."""
+        """Leave in good order, unless there is a hurry; `run` has ended when this returns."""
 
         async def cut_short() -> None:
             await hurry.wait()
@@ -85,6 +88,7 @@ class QuorumPart:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(cut_short)
             await self.driver.shut_down(_FAREWELL_MS)
+            await self._has_left.wait()
             nursery.cancel_scope.cancel()
 
 
