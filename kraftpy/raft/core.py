@@ -43,7 +43,13 @@ if TYPE_CHECKING:
 __all__ = ["RaftCore"]
 
 # What a sound peer never answers, or only to a node that is set up wrongly.
-_REFUSALS = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+_REFUSALS = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ErrorCode.INVALID_REQUEST,
+    }
+)
 _FETCHED = (fetch.FetchResponse, fetch_snapshot.FetchSnapshotResponse)
 _ADOPTING_ERRORS = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 

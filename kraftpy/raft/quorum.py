@@ -118,7 +118,7 @@ class RecoveredState:
 class Quorum:
     __slots__ = (
         "_announced",
-        "_last_fault",
+        "_last_faults",
         "_leadership_watchers",
         "config",
         "connections",
@@ -162,7 +162,8 @@ class Quorum:
         self.has_campaigned = False
         self.shutdown_deadline_ms: int | None = None
         self._announced = ElectionState()
-        self._last_fault: PeerFault | None = None
+        # What each peer was last blamed for.
+        self._last_faults: dict[int, str] = {}
         self._leadership_watchers: list[Callable[[], None]] = []
 
     # What everybody asks.
@@ -231,10 +232,9 @@ class Quorum:
 
     def blame(self, node_id: int, reason: str) -> None:
         """Tell of a peer's fault, but not again and again of the same."""
-        fault = PeerFault(node_id, reason)
-        if fault != self._last_fault:
-            self._last_fault = fault
-            self.effects.append(fault)
+        if self._last_faults.get(node_id) != reason:
+            self._last_faults[node_id] = reason
+            self.effects.append(PeerFault(node_id, reason))
 
     def announce(self) -> None:
         """Tell the state machine who leads, if that is news that it may know."""

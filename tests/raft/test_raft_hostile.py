@@ -114,6 +114,7 @@ def fetch_answer(error: int, leader_id: int = 1, epoch: int = 1) -> fetch.FetchR
         (fetch_answer(ErrorCode.INVALID_REQUEST), "raft-refused"),
         (fetch.FetchResponse(error_code=ErrorCode.INVALID_REQUEST), "raft-refused"),
         (fetch.FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED), "raft-refused"),
+        (fetch.FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID), "raft-refused"),
         (fetch_answer(12_345), ""),
         (fetch.FetchResponse(error_code=12_345), ""),
         (fetch.FetchResponse(), ""),
