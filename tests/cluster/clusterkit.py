@@ -7,8 +7,10 @@ does other work too. What a test measures it prints, and holds against a bound o
 from __future__ import annotations
 
 import os
+import random
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -41,6 +43,7 @@ __all__ = [
     "ask_node",
     "create",
     "eventually",
+    "listens",
     "memory_bytes",
     "node_says",
     "partitions_of",
@@ -98,7 +101,12 @@ async def real_cluster(
 ) -> AsyncIterator[Cluster]:
     """Three combined nodes, not started yet. None may die, or need to be killed at the end."""
     events = events or Recorder()
-    spec = ClusterSpec(directory=str(directory), shape=shape, settings=settings or {})
+    spec = ClusterSpec(
+        directory=str(directory),
+        shape=shape,
+        base_port=unused_ports(),
+        settings=settings or {},
+    )
     with trio.fail_after(TEST_SECONDS):
         async with open_cluster(
             spec, world=real_world(), processes=RealProcesses(), events=events
@@ -106,6 +114,23 @@ async def real_cluster(
             yield cluster
     assert events.deaths == []
     assert events.killed_nodes == []
+
+
+def unused_ports(count: int = 12) -> int:
+    """The first of some ports in a row, where no other test on this machine is likely to look.
+
+    They lie below those that the system gives out, so that a node that is restarted finds its own.
+    """
+    for _ in range(100):
+        base = random.randrange(10_000, 32_000, count)
+        with ExitStack() as stack:
+            try:
+                for port in range(base, base + count):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return base
+    raise AssertionError("no ports")
 
 
 async def eventually(
@@ -247,6 +272,21 @@ async def active_controller(
         return None
 
     return await eventually(find, poll_seconds=0.005)
+
+
+async def listens(cluster: Cluster, node_id: int) -> None:
+    """Wait until somebody listens on the node's port for controllers."""
+    plan = cluster.nodes[node_id]
+
+    async def is_reached() -> bool:
+        try:
+            stream = await trio.open_tcp_stream(plan.host, plan.controller_port)
+        except OSError:
+            return False
+        await stream.aclose()
+        return True
+
+    await eventually(is_reached)
 
 
 def node_says(cluster: Cluster, node_id: int) -> str:

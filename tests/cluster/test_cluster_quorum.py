@@ -10,6 +10,7 @@ from clusterkit import (
     active_controller,
     create,
     eventually,
+    listens,
     real_cluster,
     run_on,
     topics_of,
@@ -40,20 +41,6 @@ async def test_the_second_controller_makes_a_quorum(tmp_path: Path) -> None:
         tasks.start_soon(cluster.start_node, 4)
         await cluster.start_node(1)
         assert await active_controller(cluster) == term
-
-
-async def listens(cluster: Cluster, node_id: int) -> None:
-    plan = cluster.nodes[node_id]
-
-    async def is_reached() -> bool:
-        try:
-            stream = await trio.open_tcp_stream(plan.host, plan.controller_port)
-        except OSError:
-            return False
-        await stream.aclose()
-        return True
-
-    await eventually(is_reached)
 
 
 async def test_a_killed_controller_is_replaced_within_a_second(tmp_path: Path) -> None:
