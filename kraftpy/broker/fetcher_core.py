@@ -311,6 +311,8 @@ class FetcherCore:
         diverging = data.diverging_epoch
         partition = state.partition
         if diverging.epoch >= 0:
+            if diverging.end_offset < 0:
+                raise ReplicaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a divergence at {diverging}")
             offset = truncation_offset(partition.log, diverging.epoch, diverging.end_offset)
             self._want(state, Truncate(partition, offset))
             return
@@ -428,6 +430,8 @@ class FetcherCore:
             self._fail(state, f"its leader epoch {state.leader_epoch} is over")
         elif found.error_code != ErrorCode.NONE:
             self._delay(state, now_ms, _name_of(found.error_code))
+        elif found.offset < 0:
+            self._delay(state, now_ms, f"its leader says that it has offset {found.offset}")
         elif phase is Phase.FINDING_END and found.offset >= end:
             self._find(state, Phase.FINDING_START)
         elif phase is Phase.FINDING_END:

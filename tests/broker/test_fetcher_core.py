@@ -491,6 +491,19 @@ def test_in_range_after_all() -> None:
     assert fetcher.asked()[0].fetch_offset == 5
 
 
+def test_an_answer_without_sense_cuts_nothing() -> None:
+    """REP-68: nor does it end the broker, as a log that is cut to a negative offset would."""
+    partition = with_records(5)
+    fetcher = out_of_range(partition)
+    offsets_of(fetcher)
+    fetcher.answer_offset(-1)
+    assert isinstance(fetcher.step(), Fetch | Idle)
+    fetcher = Fetcher(partition)
+    fetcher.fetch()
+    fetcher.answer(data(diverging=(4, -1)))
+    assert isinstance(fetcher.step(), Fetch | Idle)
+
+
 def test_no_offset_to_be_had() -> None:
     """REP-65, REP-66: tried again, or given up, as with a fetch."""
     fetcher = out_of_range(with_records(5))
