@@ -8,6 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Final
+
+import trio
 
 from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.log.checkpoints import TopicPartition
@@ -28,6 +31,9 @@ from kraftpy.world import Disk
 __all__ = ["DescribeLogDirsHandler"]
 
 log = logging.getLogger(__name__)
+
+# Logs that are described before others may run.
+_LOGS_IN_A_PIECE: Final = 500
 
 
 class DescribeLogDirsHandler(Handler):
@@ -68,19 +74,21 @@ class DescribeLogDirsHandler(Handler):
                 else:
                     result.total_bytes = space.total_bytes
                     result.usable_bytes = space.usable_bytes
+                result.topics = await self._topics(directory, wanted)
             # Asked again: the wait was long enough to lose it.
-            if directory.is_online:
-                result.topics = self._topics(directory, wanted)
-            else:
+            if not directory.is_online:
+                result.topics = []
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         context.respond(response)
 
-    def _topics(
+    async def _topics(
         self, directory: LogDirectory, wanted: dict[TopicPartition, None] | None
     ) -> list[DescribeLogDirsTopic]:
         topics: dict[str, DescribeLogDirsTopic] = {}
         for logs, is_future in ((directory.logs, False), (directory.futures, True)):
-            for (name, index), each in logs.items():
+            for number, ((name, index), each) in enumerate(list(logs.items()), 1):
+                if number % _LOGS_IN_A_PIECE == 0:
+                    await trio.lowlevel.checkpoint()
                 if wanted is not None and (name, index) not in wanted:
                     continue
                 topic = topics.get(name)
