@@ -28,7 +28,7 @@ from kraftpy.protocol.schema.k19_create_topics import CreatableTopic, CreateTopi
 from kraftpy.world.real import real_world
 
 WORKERS_OF_A_NODE = 3
-KILLS = 4
+KILLS = 3
 
 
 @dataclass
