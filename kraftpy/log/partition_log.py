@@ -321,6 +321,8 @@ class PartitionLog(WritableLog):
     async def close(self) -> None:
         """Flush everything and stop: after this a clean-shutdown marker tells the truth."""
         async with self._change("close"):
+            # Before anything waits: what is appended behind the sync would not be durable.
+            self._refusal = LogClosedError(f"{self.directory} is closed")
             if self._segments.last.is_active:
                 self._segments.last.make_inactive()
             self._files.write_snapshot(self.producers.take_snapshot())
@@ -329,7 +331,6 @@ class PartitionLog(WritableLog):
                 self._segments.overlapping(self.recovery_point - 1, self.log_end_offset + 1)
             )
             self._watermarks.recovery_point = self.log_end_offset
-            self._refusal = LogClosedError(f"{self.directory} is closed")
             for segment in self._segments:
                 segment.close()
 

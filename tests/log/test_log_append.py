@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from log_rig import APPEND_TIME, NOW_MS, TINY, Rig, batch, batches_in, legacy, marker, values_in
 
 from kraftpy.log.errors import (
+    LogClosedError,
     OffsetsOutOfOrderError,
     OutOfOrderSequenceError,
     RecordBatchTooLargeError,
     UnexpectedAppendOffsetError,
 )
+from kraftpy.log.log_files import LogFiles
 from kraftpy.log.partition_log import PartitionLog
+from kraftpy.log.segment import Segment
 from kraftpy.observe.topic_metrics import BYTES_REJECTED, INVALID_CRC
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.records.batch import RecordBatch, TimestampType
@@ -51,6 +55,27 @@ async def test_a_leader_assigns_offsets_and_its_epoch(rig: Rig) -> None:
     assert [stored.last_offset for stored in stored] == [1, 2]
     assert [s.leader_epoch for s in stored if isinstance(s, RecordBatch)] == [3, 4]
     assert values_in(log) == {0: b"a", 1: b"b", 2: b"c"}
+
+
+async def test_a_log_that_is_being_closed_takes_nothing_more(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes behind the last sync would not be durable, as a clean shutdown says that it is."""
+    log = await rig.load()
+    log.append_as_leader(batch(b"a"), 3)
+    sync = LogFiles.sync
+    refusals = []
+
+    async def sync_and_try(self: LogFiles, segments: Sequence[Segment]) -> None:
+        await sync(self, segments)
+        with pytest.raises(LogClosedError):
+            log.append_as_leader(batch(b"late"), 3)
+        refusals.append(log.log_end_offset)
+
+    monkeypatch.setattr(LogFiles, "sync", sync_and_try)
+    await log.close()
+    assert refusals == [1]
+    assert log.recovery_point == 1
 
 
 async def test_several_batches_at_once(rig: Rig) -> None:
