@@ -81,10 +81,14 @@ class RaftCore:
         quorum = self.quorum
         quorum.now_ms = now_ms
         quorum.start()
+        role = quorum.role
         if quorum.is_voter and len(quorum.voters.latest) == 1:
-            role = quorum.role
             if isinstance(role, Unattached | Resigned):
                 role.election_deadline_ms = now_ms
+        elif isinstance(role, Resigned):
+            # It led before it went down, so nobody follows it: it need not sit its time out. Any
+            # other leader there may be by now has a higher epoch than the one it leaves.
+            role.election_deadline_ms = now_ms + quorum.config.evidence_step_ms
         self._poll()
         return self._take_effects()
 

@@ -106,6 +106,23 @@ def test_the_first_election_takes_less_than_a_second(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
+def test_a_quorum_that_went_down_as_a_whole_is_soon_led_again(seed: int) -> None:
+    """Sooner than any election timeout: the old leader does not sit out a time of its own."""
+    simulation = QuorumSimulation(seed, QuorumSwarm(voters=3))
+    nodes = simulation.network.nodes.values()
+    for node in nodes:
+        node.start()
+    run_for(simulation, 1)
+    ((epoch, _),) = elected(simulation)
+    for node in nodes:
+        node.crash(kept_promises=1.0, kept_log=1.0)
+    for node in nodes:
+        node.start()
+    run_for(simulation, 0.9)
+    assert [found > epoch for found, _ in elected(simulation)] == [True]
+
+
+@pytest.mark.parametrize("seed", range(10))
 def test_a_killed_leader_is_replaced_within_a_second(seed: int) -> None:
     """Decision 14: a dead leader with evidence"""
     simulation = QuorumSimulation(seed, QuorumSwarm(voters=3, evidence=1.0))
