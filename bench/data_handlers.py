@@ -55,6 +55,8 @@ from kraftpy.world.real import real_world
 COUNT = 5_000
 ROUNDS = 3
 BATCH_BYTES = 16 * 1024
+# Of 1,000 bytes each, and the headers.
+BATCH_RECORDS = 16
 TOPIC_ID = Uuid(b"benchmark-topic!")
 PARTITIONS = 3_000
 PRODUCE_VERSION, FETCH_VERSION = 13, 17
@@ -202,7 +204,7 @@ def frame_of(request: Request, version: int) -> bytearray:
 
 def batch() -> bytes:
     builder = BatchBuilder()
-    while builder.size < BATCH_BYTES - 1100:
+    for _ in range(BATCH_RECORDS):
         builder.append(None, b"x" * 1000, timestamp_ms=int(time.time() * 1000))
     return bytes(builder.build())
 
@@ -230,7 +232,7 @@ def fetch_request(index: int, offset: int, **fields: Any) -> FetchRequest:
 
 
 def fetch(bench: Bench) -> Callable[[], object]:
-    frame = frame_of(fetch_request(0, 15 * 1000), FETCH_VERSION)
+    frame = frame_of(fetch_request(0, BATCH_RECORDS * 1000), FETCH_VERSION)
     return lambda: bench.serve(frame)
 
 
@@ -241,7 +243,9 @@ def fetch_in_session(bench: Bench) -> Callable[[], object]:
     def call() -> None:
         nonlocal epoch
         epoch += 1
-        request = fetch_request(0, 15 * (epoch % 1000), session_id=session_id, session_epoch=epoch)
+        request = fetch_request(
+            0, BATCH_RECORDS * (epoch % 1000), session_id=session_id, session_epoch=epoch
+        )
         bench.serve(frame_of(request, FETCH_VERSION))
 
     encoding = best(lambda: frame_of(fetch_request(0, 5), FETCH_VERSION))
@@ -279,7 +283,7 @@ def follow(bench: Bench) -> Callable[[], object]:
         )
         if bench.serve(frame_of(request, FETCH_VERSION)).parts is None:
             raise AssertionError("a follower was not answered")
-        offset += 15
+        offset += BATCH_RECORDS
 
     return call
 
@@ -300,7 +304,7 @@ def wake(bench: Bench) -> Callable[[], object]:
         append()
         if answer.parts is None:
             raise AssertionError("a Fetch was not woken")
-        end += 15
+        end += BATCH_RECORDS
 
     return call
 
