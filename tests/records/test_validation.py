@@ -342,3 +342,14 @@ class TestFull:
     def test_all_errors_have_a_code(self) -> None:
         for error in RecordDataError.__subclasses__():
             assert error.error_code > 0
+
+
+def test_a_largest_timestamp_that_is_missing_is_found() -> None:
+    """sarama leaves it out; Kafka finds it among the records, and so do we, by these batches."""
+    batch = sample_batch()
+    known = batch.max_timestamp_ms
+    assert known >= batch.base_timestamp_ms
+    without = altered(batch, 35, ">q", -1)
+    stored = prepare(without, RULES)
+    assert stored.max_timestamp_ms == known
+    assert stored.is_valid
