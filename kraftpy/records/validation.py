@@ -125,8 +125,8 @@ def prepare_batch(
     check_batch(batch, origin=origin, max_message_bytes=rules.max_message_bytes)
     max_timestamp_ms = batch.max_timestamp_ms
     if origin is AppendOrigin.CLIENT:
-        # Some clients leave the largest timestamp out of the header; without it a batch is not found
-        # by time, and expires too early. A header that contradicts itself is looked behind.
+        # Some clients leave the largest timestamp out of the header. Without it a batch is not
+        # found by time and expires too early, so a header that contradicts itself is looked behind.
         lacks_timestamp = max_timestamp_ms < batch.base_timestamp_ms
         if rules.is_compacted or rules.validates_fully or lacks_timestamp:
             max_timestamp_ms = _check_records(batch, rules, now_ms=now_ms)
