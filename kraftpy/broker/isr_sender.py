@@ -31,14 +31,14 @@ from kraftpy.protocol.schema.k56_alter_partition import (
 )
 from kraftpy.world import Clock
 
-__all__ = ["IsrSender"]
+__all__ = ["IsrSender", "ProposalBatch", "answers_in", "proposal_topics"]
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 0.05
 
 _Key: TypeAlias = tuple[Uuid, int]
-_Batch: TypeAlias = dict[_Key, tuple[Partition, IsrProposal]]
+ProposalBatch: TypeAlias = dict[_Key, tuple[Partition, IsrProposal]]
 
 
 class IsrSender:
@@ -73,7 +73,7 @@ class IsrSender:
             if batch and not await self._send(batch):
                 await self._clock.sleep(_RETRY_SECONDS)
 
-    def _take(self) -> _Batch:
+    def _take(self) -> ProposalBatch:
         waiting, self._waiting = self._waiting, {}
         return {
             key: (partition, proposal)
@@ -81,10 +81,12 @@ class IsrSender:
             if (proposal := partition.proposal) is not None
         }
 
-    async def _send(self, batch: _Batch) -> bool:
+    async def _send(self, batch: ProposalBatch) -> bool:
         """Ask for a batch; False if something of it must be asked for again."""
         request = AlterPartitionRequest(
-            broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=_topics(batch)
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch(),
+            topics=proposal_topics(batch),
         )
         try:
             answer = await self._channel.request(request)
@@ -97,10 +99,10 @@ class IsrSender:
             for partition, _ in batch.values():
                 self.submit(partition)
             return False
-        self._deliver(batch, _answers(answer))
+        self._deliver(batch, answers_in(answer))
         return not any(key in self._waiting for key in batch)
 
-    def _deliver(self, batch: _Batch, answers: Mapping[_Key, IsrAnswer]) -> None:
+    def _deliver(self, batch: ProposalBatch, answers: Mapping[_Key, IsrAnswer]) -> None:
         now_ms = self._clock.monotonic_ms()
         silence = IsrAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
         for key, (partition, proposal) in batch.items():
@@ -110,7 +112,7 @@ class IsrSender:
             partition.proposal_answered(proposal, answer, now_ms)
 
 
-def _topics(batch: _Batch) -> list[RequestTopicData]:
+def proposal_topics(batch: ProposalBatch) -> list[RequestTopicData]:
     topics: dict[Uuid, RequestTopicData] = {}
     for (topic_id, partition_index), (_, proposal) in batch.items():
         topic = topics.setdefault(topic_id, RequestTopicData(topic_id=topic_id, partitions=[]))
@@ -132,7 +134,7 @@ def _topics(batch: _Batch) -> list[RequestTopicData]:
     return list(topics.values())
 
 
-def _answers(answer: AlterPartitionResponse) -> dict[_Key, IsrAnswer]:
+def answers_in(answer: AlterPartitionResponse) -> dict[_Key, IsrAnswer]:
     return {
         (topic.topic_id, partition.partition_index): IsrAnswer(
             _error(partition.error_code),

@@ -27,6 +27,7 @@ from kraftpy.sim.quorum_invariants import InvariantViolated
 
 __all__ = ["check_answer", "epoch_at_arrival"]
 
+_UNKNOWN_EPOCH = -1
 _SET = 0
 
 
@@ -87,10 +88,15 @@ def _check_alteration(truth: ClusterTruth, request: AlterPartitionRequest, respo
                 raise InvariantViolated("answer-uncommitted", f"altered {answer}")
             version, offset = truth.versions[key]
             _check_version(version, asked, answer)
+            if version.partition_epoch == asked.partition_epoch:
+                continue
             brokers = truth.image_at(offset).brokers
+            before, _ = truth.versions[key[0], key[1], asked.partition_epoch]
             for member in asked.new_isr_with_epochs:
                 broker = brokers.get(member.broker_id)
-                if version.partition_epoch == asked.partition_epoch:
+                if member.broker_epoch == _UNKNOWN_EPOCH and member.broker_id in before.isr:
+                    # It has not fetched from this leader yet. If it were another process by now,
+                    # it would have left the ISR, and the partition epoch would be another.
                     continue
                 if broker is None or broker.broker_epoch != member.broker_epoch:
                     raise InvariantViolated("stale-member", f"{member} of {asked}: {broker}")

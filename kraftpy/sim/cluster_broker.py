@@ -1,7 +1,8 @@
 """A simulated broker: it registers, beats, leads, deletes and leaves as a real one would.
 
-It has no data. Who is in sync with whom is drawn, within what a real leader may claim: a follower
-joins an ISR only if it is there by the leader's image, under the broker epoch that it has there.
+In most seeds it has no data. Who is in sync with whom is drawn then, within what a real leader may
+claim: a follower joins an ISR only if it is there by the leader's image, under the broker epoch
+that it has there. In the others it has replicas (cluster_replicas.py), which decide that.
 A process that stops after the controller's consent leaves its epoch for the next one; any other
 end is unclean, and the next process says so.
 
@@ -16,6 +17,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from kraftpy.broker.isr_sender import ProposalBatch, answers_in, proposal_topics
 from kraftpy.metadata.committed_feed import LeadershipListener
 from kraftpy.metadata.controller.effects import Answer
 from kraftpy.metadata.features import supported_features
@@ -30,6 +32,7 @@ from kraftpy.protocol.schema import k63_broker_heartbeat as k63
 from kraftpy.sim.cluster_controller import CLUSTER_ID
 from kraftpy.sim.cluster_network import ClusterNetwork, OnReply, Reply
 from kraftpy.sim.cluster_node import MetadataNode
+from kraftpy.sim.cluster_replicas import BrokerReplicas
 from kraftpy.sim.cluster_swarm import ClusterSwarm
 from kraftpy.sim.cluster_truth import ClusterTruth
 from kraftpy.sim.kernel import EventHeap
@@ -63,15 +66,18 @@ class SimulatedBroker(MetadataNode):
         "_asking",
         "_clean_epoch",
         "_directory",
+        "_is_ending",
         "_network",
         "_others",
         "_pending",
         "_previous_epoch",
+        "_proposed",
         "_swarm",
         "broker_epoch",
         "incarnation_id",
         "is_calm",
         "is_fenced",
+        "replicas",
         "wants_to_stop",
     )
 
@@ -105,6 +111,10 @@ class SimulatedBroker(MetadataNode):
         self._asking = self._altering = 0
         # What was claimed and not answered. It is claimed again as it is, however old.
         self._pending: k56.AlterPartitionRequest | None = None
+        self._proposed: ProposalBatch = {}
+        # Why the process ends, if its machine lives on: whether with the controller's consent.
+        self._is_ending: bool | None = None
+        self.replicas: BrokerReplicas | None = None
 
     # Life.
 
@@ -118,16 +128,24 @@ class SimulatedBroker(MetadataNode):
         self.is_fenced = True
         self.wants_to_stop = False
         self._pending = None
+        self._proposed = {}
         self.resume_work()
         return _Nobody()
 
     def stopped(self) -> None:
         super().stopped()
         self._network.break_connections(self.node_id)
+        if self.replicas is not None:
+            self.replicas.stopped(
+                is_clean=self._is_ending is True, is_killed=self._is_ending is not None
+            )
+        self._is_ending = None
 
     def resumed(self) -> None:
         super().resumed()
         self.resume_work()
+        if self.replicas is not None:
+            self.replicas.resumed()
 
     def resume_work(self) -> None:
         self._asking += 1
@@ -138,6 +156,8 @@ class SimulatedBroker(MetadataNode):
     def published(self) -> None:
         key = (self.node_id, self.incarnation_id)
         self.truth.rules.reached[key] = self.image.provenance.last_offset
+        if self.replicas is not None:
+            self.replicas.published()
 
     @property
     def image(self) -> MetadataImage:
@@ -196,6 +216,7 @@ class SimulatedBroker(MetadataNode):
             for topic_id, pending in image.pending_deletions.items()
             if any(replica.broker_id == self.node_id for replica in pending.replicas)
             and (self.is_calm or self.random.random() < 0.5)
+            and (self.replicas is None or not self.replicas.has_topic(topic_id))
         ]
         for topic_id in deleted:
             self.truth.rules.deleted[self.node_id, topic_id] = None
@@ -225,6 +246,8 @@ class SimulatedBroker(MetadataNode):
                     return
                 if response.is_fenced and not response.is_caught_up:
                     delay_ms = 10
+                elif self.replicas is not None:
+                    self.replicas.follow_metadata()
                 self.is_fenced = response.is_fenced
         elif reply.code is ErrorCode.STALE_BROKER_EPOCH:
             # Unregistered, or taken for another: only a new process helps.
@@ -244,6 +267,7 @@ class SimulatedBroker(MetadataNode):
         if not self.node.is_up:
             return
         epoch = self.broker_epoch
+        self._is_ending = is_clean
         self.node.crash(kept_promises=1.0, kept_log=1.0)
         if is_clean:
             self._clean_epoch = epoch
@@ -284,11 +308,24 @@ class SimulatedBroker(MetadataNode):
         if altering == self._altering:
             if isinstance(reply, Answer) or reply.code is not ErrorCode.NOT_CONTROLLER:
                 self._pending = None
+            if isinstance(reply, Answer) and isinstance(reply.response, k56.AlterPartitionResponse):
+                self._tell_proposers(reply.response)
             self._altering += 1
             self.truth.note_event(self.heap.now_us, "altered", self.node_id, altering)
             self.plan(self._look_delay_us(), partial(self._look, self._altering))
 
+    def _tell_proposers(self, response: k56.AlterPartitionResponse) -> None:
+        if response.error_code == ErrorCode.NONE:
+            answers = answers_in(response)
+            for key, (partition, proposal) in self._proposed.items():
+                if key in answers:
+                    partition.proposal_answered(proposal, answers[key], self.node.now_ms())
+        self._proposed = {}
+
     def _alterations(self) -> list[k56.RequestTopicData]:
+        if self.replicas is not None:
+            self._proposed = self.replicas.proposals()
+            return proposal_topics(self._proposed)
         image = self.image
         topics: list[k56.RequestTopicData] = []
         count = 0

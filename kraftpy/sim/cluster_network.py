@@ -1,4 +1,4 @@
-"""The cluster's network: Raft's datagrams, and calls from anybody to a controller.
+"""The cluster's network: Raft's datagrams, calls to a controller, and fetches between brokers.
 
 A call is lost, doubled and delayed like everything else. What can't pass is not answered, and the
 caller gives up by its own clock. A probe of a port is answered where a process listens, refused
@@ -19,7 +19,10 @@ from kraftpy.sim.quorum_network import QuorumNetwork
 from kraftpy.world.memory_rng import MemoryRng
 
 if TYPE_CHECKING:
+    from kraftpy.protocol.schema.k01_fetch import FetchRequest
+    from kraftpy.protocol.schema.k02_list_offsets import ListOffsetsRequest
     from kraftpy.sim.cluster_controller import SimulatedController
+    from kraftpy.sim.cluster_replicas import BrokerReplicas
 
 __all__ = ["CLIENT", "ClusterNetwork", "OnReply", "Reply"]
 
@@ -32,7 +35,7 @@ _LATE_MEAN_US = 2_000_000
 
 
 class ClusterNetwork(QuorumNetwork):
-    __slots__ = ("_calls_random", "_heap_of_calls", "controllers", "late")
+    __slots__ = ("_calls_random", "_heap_of_calls", "controllers", "late", "replicas")
 
     def __init__(self, heap: EventHeap, swarm: ClusterSwarm, rng: MemoryRng) -> None:
         super().__init__(heap, swarm.quorum, rng)
@@ -40,6 +43,7 @@ class ClusterNetwork(QuorumNetwork):
         self._heap_of_calls = heap
         self._calls_random: Random = rng.stream("calls")
         self.controllers: dict[int, SimulatedController] = {}
+        self.replicas: dict[int, BrokerReplicas] = {}
 
     def call(
         self, sender_id: int, receiver_id: int, request: Any, api_version: int, on_reply: OnReply
@@ -60,6 +64,27 @@ class ClusterNetwork(QuorumNetwork):
         self._heap_of_calls.plan(self._call_delay_us(), arrive)
         if self.duplication and random.random() < self.duplication:
             self._heap_of_calls.plan(self._call_delay_us(), arrive)
+
+    def carry(self, sender_id: int, receiver_id: int, arrive: Callable[[], None]) -> None:
+        """A piece of a stream, which comes once, or not at all."""
+        is_cut = (sender_id, receiver_id) in self.cuts
+        if not is_cut and self._calls_random.random() >= self.loss:
+            self._heap_of_calls.plan(self._call_delay_us(), arrive)
+
+    def fetch(
+        self,
+        sender_id: int,
+        receiver_id: int,
+        request: FetchRequest | ListOffsetsRequest,
+        on_reply: Callable[[object], None],
+    ) -> None:
+        """Ask a broker for what it leads."""
+
+        def reply(response: object) -> None:
+            self.carry(receiver_id, sender_id, partial(on_reply, response))
+
+        serve = partial(self.replicas[receiver_id].serve, request, reply)
+        self.carry(sender_id, receiver_id, serve)
 
     def _call_delay_us(self) -> int:
         swarm, random = self.swarm, self._calls_random

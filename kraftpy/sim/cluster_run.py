@@ -24,7 +24,8 @@ def _summary(run: ClusterRun) -> str:
         f"seed {run.seed}: {run.event_count} events, {run.virtual_us / 1e6:.1f} s,"
         f" {run.elections} epochs led, {run.registrations} registrations,"
         f" {run.topics_created} topics, {run.partition_changes} changes of partitions,"
-        f" {run.replies} replies, {run.trace.digest}"
+        f" {run.replies} replies, {run.acknowledged} records acknowledged,"
+        f" {run.delivered} delivered, {run.trace.digest}"
     )
 
 

@@ -1,10 +1,10 @@
 """The L2 simulation of a cluster: controllers, brokers and clients on an event heap, from one seed.
 
 Every controller node has a Raft core, a loader and the whole controller; every broker a core that
-observes, a loader, and the life of a broker without data. First faults, with all invariants after
-every event; then everything heals, and within bounded time the cluster must be as it should be:
-brokers unfenced, partitions led, moves done, deletions complete, requests answered, all images
-equal.
+observes, a loader, and the life of a broker, in some seeds with real replicas. First faults, with
+all invariants after every event; then everything heals, and within bounded time the cluster must be
+as it should be: brokers unfenced, partitions led, moves done, deletions complete, requests
+answered, all images equal, and all replicas.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from kraftpy.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kraftpy.sim.cluster_broker import SimulatedBroker
 from kraftpy.sim.cluster_clients import Clients
 from kraftpy.sim.cluster_controller import CLUSTER_ID, SimulatedController
+from kraftpy.sim.cluster_data_clients import DataClients
+from kraftpy.sim.cluster_data_rules import DataRules
 from kraftpy.sim.cluster_nemesis import ClusterNemesis
 from kraftpy.sim.cluster_network import ClusterNetwork
 from kraftpy.sim.cluster_node import MetadataNode
+from kraftpy.sim.cluster_replicas import BrokerReplicas
 from kraftpy.sim.cluster_rules import ClusterRules
 from kraftpy.sim.cluster_swarm import ClusterSwarm, draw_cluster_swarm
 from kraftpy.sim.cluster_truth import ClusterTruth
@@ -58,6 +61,9 @@ class ClusterRun:
     partition_changes: int
     registrations: int
     replies: int
+    # Records, in runs with data.
+    acknowledged: int
+    delivered: int
 
 
 class _ErrorLog(logging.Handler):
@@ -82,6 +88,8 @@ class ClusterSimulation:
         "brokers",
         "clients",
         "controllers",
+        "data",
+        "data_clients",
         "digest",
         "faulty",
         "heap",
@@ -104,6 +112,11 @@ class ClusterSimulation:
         rules = ClusterRules(allows_unclean=self.swarm.allows_unclean)
         self.truth = ClusterTruth(self.invariants, rules, self.digest)
         self.network = ClusterNetwork(self.heap, self.swarm, rng)
+        self.data: DataRules | None = None
+        if self.swarm.data:
+            flushes = self.swarm.flush_messages == 1
+            self.data = DataRules(flushes=flushes, has_elr=self.swarm.has_elr)
+            self.truth.data = self.data
         self.faulty = True
         self._errors = _ErrorLog()
         self._healed_us = 0
@@ -119,6 +132,9 @@ class ClusterSimulation:
             list(self.brokers),
             self.swarm,
             rng.stream("clients"),
+        )
+        self.data_clients = DataClients(
+            self.network, list(machines.values()), rng.stream("data clients")
         )
         self._nemesis = ClusterNemesis(
             self.network,
@@ -176,7 +192,7 @@ class ClusterSimulation:
                 swarm=self.swarm,
             )
         else:
-            self.brokers[node_id] = SimulatedBroker(
+            self.brokers[node_id] = broker = SimulatedBroker(
                 node,
                 heap=self.heap,
                 truth=self.truth,
@@ -185,6 +201,11 @@ class ClusterSimulation:
                 swarm=self.swarm,
                 others=self.brokers,
             )
+            if self.data is not None:
+                stream = rng.stream(f"data {node_id}")
+                broker.replicas = BrokerReplicas(
+                    broker, self.data, self.network, self.swarm, stream
+                )
 
     @property
     def event_count(self) -> int:
@@ -202,12 +223,16 @@ class ClusterSimulation:
                 node.start()
             self._plan_wish()
             self._plan_strike()
+            if self.data is not None:
+                self._plan_data()
             while self.event_count < event_limit:
                 self._run_event()
             self._heal()
             self._demand_order()
             for machine in self.controllers.values():
                 machine.check_now()
+            if self.data is not None:
+                self.data.check_end(self.truth.image)
         except Exception as error:
             error.add_note(
                 f"replay: python -m kraftpy.sim.cluster_run --seed {self.seed}"
@@ -230,6 +255,8 @@ class ClusterSimulation:
             len(truth.versions),
             len(truth.registered),
             self.clients.replies,
+            0 if self.data is None else self.data.acknowledged,
+            0 if self.data is None else self.data.delivered,
         )
 
     def _run_event(self) -> None:
@@ -278,7 +305,23 @@ class ClusterSimulation:
                 return f"broker {broker_id} is not there: {known}"
             if known.in_controlled_shutdown or broker.wants_to_stop:
                 return f"broker {broker_id} is about to stop"
-        return _partition_disorder(image) or self._difference(image) or self._unanswered()
+        return (
+            _partition_disorder(image)
+            or self._difference(image)
+            or self._unanswered()
+            or self._data_disorder(image)
+        )
+
+    def _data_disorder(self, image: MetadataImage) -> str | None:
+        if self.data is None:
+            return None
+        for topic in image.topics.values():
+            for partition in topic.partitions:
+                key = (partition.topic_id, partition.partition_id)
+                disorder = self.data.disorder(key, partition)
+                if disorder is not None:
+                    return f"{topic.name}: {disorder}"
+        return None
 
     def _unanswered(self) -> str | None:
         """A request that waits since before everything was healed."""
@@ -310,6 +353,14 @@ class ClusterSimulation:
         if self.faulty:
             self.clients.wish()
             self._plan_wish()
+
+    def _plan_data(self) -> None:
+        self.heap.plan(self.data_clients.delay_us(self.swarm.produce_mean_us), self._use_data)
+
+    def _use_data(self) -> None:
+        if self.faulty:
+            self.data_clients.act()
+            self._plan_data()
 
     def _plan_strike(self) -> None:
         delay = self._workload_random.expovariate(1 / self.swarm.quorum.nemesis_mean_us)

@@ -13,11 +13,12 @@ from random import Random
 from kraftpy.metadata.features import LATEST_METADATA_VERSION
 from kraftpy.sim.quorum_swarm import Fault, QuorumSwarm
 
-__all__ = ["ClusterSwarm", "Wish", "draw_cluster_swarm"]
+__all__ = ["NEVER_FLUSHED", "ClusterSwarm", "Wish", "draw_cluster_swarm"]
 
 # Before ISR shrinks kept the leader epoch, before directories, before and after ELR.
 _METADATA_VERSIONS = (11, 14, 21, 25, LATEST_METADATA_VERSION.level)
 _FIRST_VERSION_WITH_ELR = 23
+NEVER_FLUSHED = 1 << 62
 
 
 class Wish(StrEnum):
@@ -57,6 +58,19 @@ class ClusterSwarm:
     late: float = 0.0
     # Of shutdowns, how many are controlled.
     controlled: float = 0.5
+    # Whether brokers have real replicas, with producers and consumers.
+    data: bool = False
+    # `flush.messages` of all topics: 1 for flush mode.
+    flush_messages: int = NEVER_FLUSHED
+    flush_us: int = 1_000
+    lag_time_max_ms: int = 2_000
+    # How long a follower waits after an answer without records.
+    fetch_pause_us: int = 10_000
+    # How much a follower gets at once; never less than a batch.
+    fetch_bytes: int = 300
+    # Of the looks at its partitions, with how many a broker writes down their high watermarks.
+    high_watermark_written: float = 0.2
+    produce_mean_us: int = 20_000
 
 
 def draw_cluster_swarm(random: Random) -> ClusterSwarm:
@@ -84,7 +98,7 @@ def draw_cluster_swarm(random: Random) -> ClusterSwarm:
     metadata_version = random.choice(_METADATA_VERSIONS)
     # A heartbeat waits for a commit as well; a session that can't be kept up tests nothing.
     session_timeout_ms = max(random.choice((800, 2_000, 9_000)), 15 * quorum.round_trip_us // 1_000)
-    return ClusterSwarm(
+    swarm = ClusterSwarm(
         quorum=quorum,
         brokers=brokers,
         metadata_version=metadata_version,
@@ -102,4 +116,25 @@ def draw_cluster_swarm(random: Random) -> ClusterSwarm:
         balance_interval_ms=random.choice((2_000, 300_000)),
         late=random.choice((0.0, 0.01, 0.1)),
         controlled=random.choice((0.0, 0.5, 1.0)),
+    )
+    return _with_data(swarm, random) if random.random() < 0.25 else swarm
+
+
+def _with_data(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
+    """Few partitions, of which each sees much, and several brokers."""
+    brokers = max(3, swarm.brokers)
+    return replace(
+        swarm,
+        quorum=replace(swarm.quorum, observers=brokers),
+        data=True,
+        brokers=brokers,
+        topics_max=2,
+        partitions_max=min(swarm.partitions_max, 2),
+        flush_messages=random.choice((1, NEVER_FLUSHED)),
+        flush_us=random.choice((100, 5_000, 50_000)),
+        lag_time_max_ms=random.choice((300, 1_000, 5_000)),
+        fetch_pause_us=random.choice((2_000, 10_000, 50_000)),
+        fetch_bytes=random.choice((1, 300, 5_000)),
+        produce_mean_us=random.choice((5_000, 20_000, 100_000)),
+        high_watermark_written=random.choice((0.0, 0.2)),
     )

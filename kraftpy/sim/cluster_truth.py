@@ -28,6 +28,7 @@ from kraftpy.metadata.records import (
 )
 from kraftpy.protocol.ids import Uuid
 from kraftpy.records.batch import RecordBatch
+from kraftpy.sim.cluster_data_rules import DataRules
 from kraftpy.sim.cluster_rules import ClusterRules
 from kraftpy.sim.digest import EventDigest
 from kraftpy.sim.quorum_invariants import InvariantViolated, QuorumInvariants
@@ -48,6 +49,7 @@ class ClusterTruth:
         "_images",
         "_offsets",
         "created",
+        "data",
         "image",
         "quorum",
         "registered",
@@ -61,6 +63,8 @@ class ClusterTruth:
     def __init__(self, quorum: QuorumInvariants, rules: ClusterRules, digest: EventDigest) -> None:
         self.quorum = quorum
         self.rules = rules
+        # In runs with data.
+        self.data: DataRules | None = None
         self._digest = digest
         self._delta = MetadataDelta(EMPTY_IMAGE)
         self._decoder = RecordDecoder()
@@ -115,6 +119,10 @@ class ClusterTruth:
                 if broker.after is not None and not broker.after.fenced:
                     self.unfenced[broker.key, broker.after.broker_epoch] = None
             self.rules.check(changes)
+            if self.data is not None:
+                self.data.committed(changes)
+        if self.data is not None:
+            self.data.check_due(self.image)
 
     def _remember(self, record: MetadataRecord, offset: int) -> None:
         match record:

@@ -1,0 +1,316 @@
+"""Invariants 10 and 12 to 16: what no replica of the simulated cluster may lose, and nobody read.
+
+The checker sees every log from outside, running or not, and keeps for each partition what was ever
+acknowledged to a producer that asked for all replicas, or shown to a consumer: the true records;
+and the highest offset that any leader ever called committed: the true high watermark.
+
+- 10, 16: every running member of ISR and ELR has everything below the true high watermark. A
+  process counts as a member once it is registered: until then it is its predecessor that is meant.
+- 12, 13: who begins to lead has all true records, as they were; nobody is shown others.
+- 14: log start <= last stable offset <= high watermark <= log end, and offsets without a gap.
+- 15: at an answer to acks=all, min ISR replicas have the records; flushed, in flush mode.
+
+What may be lost all the same. A leader from outside of ISR and ELR is allowed to have lost
+anything: from then on the partition is not judged. What was on machines that failed with the end
+of a log unflushed may be lost too: with as many of them as min ISR, or with one, where there is no
+ELR and the last member of an ISR stays in it whatever befalls it. In flush mode nobody counts on
+what isn't flushed, and nothing is allowed to be lost.
+
+A known weakness is left out: a leader that commits by a min ISR which has been raised meanwhile.
+The controller's answer to a proposal may come before the metadata with the new setting; then a
+member that the controller has put into the ELR does not hold this leader back any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol, TypeAlias
+
+from kraftpy.broker.memory_replica_log import MemoryReplicaLog
+from kraftpy.broker.partition import Partition
+from kraftpy.log.offsets import Isolation
+from kraftpy.metadata.changes import ImageChanges
+from kraftpy.metadata.image import MetadataImage
+from kraftpy.metadata.records import NO_LEADER, RECOVERED, PartitionRecord
+from kraftpy.protocol.ids import Uuid
+from kraftpy.records.batch import RecordBatch
+from kraftpy.records.reader import read_records
+from kraftpy.records.walker import walk_batches
+from kraftpy.sim.cluster_rules import min_isr
+from kraftpy.sim.quorum_invariants import InvariantViolated
+from kraftpy.world.invariants import InternalInvariant
+
+__all__ = ["DataRules", "PartitionKey", "ReplicaHost", "TrueRecord", "records_from"]
+
+PartitionKey: TypeAlias = tuple[Uuid, int]
+# The leader epoch in which it was appended, and its value.
+TrueRecord: TypeAlias = tuple[int, bytes]
+
+_READ_BYTES = 1 << 20
+
+
+class ReplicaHost(Protocol):
+    """A broker as the checker sees it. Its logs are there when it isn't."""
+
+    @property
+    def logs(self) -> Mapping[PartitionKey, MemoryReplicaLog]: ...
+
+    @property
+    def is_running(self) -> bool: ...
+
+    @property
+    def broker_epoch(self) -> int:
+        """As which it is registered; -1 before."""
+        ...
+
+
+def records_from(
+    log: MemoryReplicaLog,
+    offset: int,
+    isolation: Isolation = Isolation.LOG_END,
+    max_bytes: int = _READ_BYTES,
+) -> Iterator[tuple[int, TrueRecord]]:
+    """What one read at `offset` gives."""
+    records = log.read(offset, max_bytes, isolation).records
+    if records is None:
+        return
+    for batch in walk_batches(records.file.pread(records.length, records.position)):
+        if isinstance(batch, RecordBatch):
+            for record in read_records(batch, max_bytes=_READ_BYTES):
+                if record.offset >= offset:
+                    yield record.offset, (batch.leader_epoch, bytes(record.value or b""))
+
+
+class _TruePartition:
+    __slots__ = ("high_watermark", "is_free", "losses", "lowest_min_isr", "records")
+
+    def __init__(self) -> None:
+        self.high_watermark = 0
+        self.records: dict[int, TrueRecord] = {}
+        # Machines that failed with the end of this partition's log.
+        self.losses = 0
+        self.lowest_min_isr = 1 << 30
+        # An unclean election, or a leader with an old min ISR, has set it free from its past.
+        self.is_free = False
+
+
+class DataRules:
+    __slots__ = (
+        "_due",
+        "_flushes",
+        "_has_elr",
+        "_partitions",
+        "acknowledged",
+        "delivered",
+        "hosts",
+    )
+
+    def __init__(self, *, flushes: bool, has_elr: bool) -> None:
+        self._flushes = flushes
+        self._has_elr = has_elr
+        self._partitions: dict[PartitionKey, _TruePartition] = {}
+        # Those whose metadata has changed since they were checked.
+        self._due: dict[PartitionKey, None] = {}
+        self.hosts: dict[int, ReplicaHost] = {}
+        # How many records producers and consumers have seen.
+        self.acknowledged = 0
+        self.delivered = 0
+
+    def _true(self, key: PartitionKey) -> _TruePartition:
+        true = self._partitions.get(key)
+        if true is None:
+            true = self._partitions[key] = _TruePartition()
+        return true
+
+    def _is_judged(self, true: _TruePartition) -> bool:
+        if true.is_free:
+            return False
+        return true.losses < (true.lowest_min_isr if self._has_elr else 1)
+
+    def _fail(self, code: str, key: PartitionKey, details: str) -> None:
+        raise InvariantViolated(code, f"{key[0].hex()}-{key[1]}: {details}")
+
+    # The metadata.
+
+    def committed(self, changes: ImageChanges) -> None:
+        """One committed batch; `check_due` follows when there are no more."""
+        for change in changes.partitions():
+            after = change.after
+            if after is None:
+                continue
+            key = (after.topic_id, after.partition_id)
+            self._due[key] = None
+            if after.leader_recovery_state != RECOVERED:
+                self._true(key).is_free = True
+
+    def check_due(self, image: MetadataImage) -> None:
+        due, self._due = self._due, {}
+        for key in due:
+            self._check_candidates(key, image)
+
+    def _check_candidates(self, key: PartitionKey, image: MetadataImage) -> None:
+        """Invariants 10 and 16."""
+        true = self._true(key)
+        topic = image.topic_by_id(key[0])
+        record = image.partition(*key)
+        if topic is None or record is None:
+            return
+        true.lowest_min_isr = min(true.lowest_min_isr, min_isr(image, topic.name))
+        if not self._is_judged(true):
+            return
+        for broker_id in record.isr + record.eligible_leader_replicas:
+            host, registered = self.hosts[broker_id], image.brokers.get(broker_id)
+            if registered is None or not host.is_running:
+                continue
+            log = host.logs.get(key)
+            end = 0 if log is None else log.log_end_offset
+            if host.broker_epoch == registered.broker_epoch and end < true.high_watermark:
+                self._fail(
+                    "candidate-behind",
+                    key,
+                    f"broker {broker_id} ends at {end}, {true.high_watermark} was committed:"
+                    f" {record}",
+                )
+
+    # What replicas do.
+
+    def lost(self, key: PartitionKey) -> None:
+        """A machine has failed, and with it the unflushed end of a log that others count on."""
+        if not self._flushes:
+            self._true(key).losses += 1
+
+    def cut(self, key: PartitionKey, image: MetadataImage) -> None:
+        """A log was truncated, or has been recovered."""
+        self._check_candidates(key, image)
+
+    def high_watermark_moved(self, partition: Partition, image: MetadataImage) -> None:
+        """A leader says that more is committed than before."""
+        key = (partition.topic_id, partition.topic_partition[1])
+        true = self._true(key)
+        true.lowest_min_isr = min(true.lowest_min_isr, partition.min_insync_replicas)
+        true.high_watermark = max(true.high_watermark, partition.log.high_watermark)
+        topic = image.topic_by_id(key[0])
+        if topic is not None and partition.min_insync_replicas < min_isr(image, topic.name):
+            true.is_free = True
+        self._check_candidates(key, image)
+
+    def check_order(self, key: PartitionKey, log: MemoryReplicaLog) -> None:
+        """Invariant 14."""
+        try:
+            log.check()
+        except InternalInvariant as error:
+            self._fail("offsets-disordered", key, str(error))
+
+    def leads(self, broker_id: int, partition: Partition, image: MetadataImage) -> None:
+        """Invariants 12 and 13, where somebody begins to lead and is not deposed yet."""
+        key = (partition.topic_id, partition.topic_partition[1])
+        record = image.partition(*key)
+        if record is not None and record.leader_epoch == partition.leader_epoch:
+            self._check_records(broker_id, key)
+
+    def _check_records(self, broker_id: int, key: PartitionKey) -> None:
+        true = self._true(key)
+        if not self._is_judged(true) or not true.records:
+            return
+        log = self.hosts[broker_id].logs[key]
+        has = dict(_all_records(log))
+        for offset, record in true.records.items():
+            if has.get(offset) != record:
+                self._fail(
+                    "record-lost",
+                    key,
+                    f"leader {broker_id} has {has.get(offset)} at {offset}, where {record} was",
+                )
+
+    # What clients see.
+
+    def acked(
+        self, partition: Partition, first_offset: int, end_offset: int, image: MetadataImage
+    ) -> None:
+        """Invariant 15: records are acknowledged to a producer that asked for all replicas.
+
+        By a leader that may not know yet that some replicas, or all of them, were deleted.
+        """
+        key = (partition.topic_id, partition.topic_partition[1])
+        true = self._true(key)
+        metadata = image.partition(*key)
+        if metadata is None or not self._is_judged(true):
+            return
+        replica_count = min(len(partition.replicas), len(metadata.replicas))
+        needed = min(partition.min_insync_replicas, replica_count) - true.losses
+        log = self.hosts[partition.broker_id].logs[key]
+        for offset, record in records_from(log, first_offset):
+            if offset >= end_offset:
+                break
+            self.acknowledged += 1
+            self._remember(key, true, offset, record)
+            holders = [
+                broker_id for broker_id in self.hosts if self._holds(broker_id, key, offset, record)
+            ]
+            if len(holders) < needed:
+                self._fail(
+                    "acknowledged-too-early",
+                    key,
+                    f"{record} at {offset} is on {holders}, not on {needed}: {partition}",
+                )
+
+    def _holds(self, broker_id: int, key: PartitionKey, offset: int, record: TrueRecord) -> bool:
+        log = self.hosts[broker_id].logs.get(key)
+        if log is None or log.log_end_offset <= offset:
+            return False
+        if self._flushes and log.recovery_point <= offset:
+            return False
+        return next(records_from(log, offset, max_bytes=1), None) == (offset, record)
+
+    def shown(self, key: PartitionKey, offset: int, record: TrueRecord) -> None:
+        """Invariant 13: a consumer gets a record."""
+        self.delivered += 1
+        true = self._true(key)
+        if self._is_judged(true):
+            self._remember(key, true, offset, record)
+
+    def _remember(
+        self, key: PartitionKey, true: _TruePartition, offset: int, record: TrueRecord
+    ) -> None:
+        before = true.records.setdefault(offset, record)
+        if before != record:
+            self._fail("record-changed", key, f"{record} at {offset}, where {before} was")
+
+    # The end.
+
+    def disorder(self, key: PartitionKey, record: PartitionRecord) -> str | None:
+        """What keeps the replicas of a partition that is led from being alike."""
+        if record.leader == NO_LEADER:
+            return None
+        logs = [self.hosts[each].logs.get(key) for each in record.replicas]
+        ends = [-1 if log is None else log.log_end_offset for log in logs]
+        if min(ends) != max(ends):
+            return f"replicas end at {ends}: {record}"
+        marks = [-1 if log is None else log.high_watermark for log in logs]
+        if sorted(record.isr) == sorted(record.replicas) and min(marks) != ends[0]:
+            return f"{ends[0]} is not committed on all: {marks}, {record}"
+        return None
+
+    def check_end(self, image: MetadataImage) -> None:
+        """Invariant 12, and that replicas which end alike are alike."""
+        for topic in image.topics.values():
+            for record in topic.partitions:
+                key = (record.topic_id, record.partition_id)
+                if record.leader == NO_LEADER:
+                    continue
+                self._check_records(record.leader, key)
+                contents = [
+                    list(_all_records(self.hosts[each].logs[key])) for each in record.replicas
+                ]
+                if any(content != contents[0] for content in contents):
+                    self._fail("replicas-differ", key, f"{record}")
+
+
+def _all_records(log: MemoryReplicaLog) -> Iterator[tuple[int, TrueRecord]]:
+    offset = log.log_start_offset
+    while True:
+        found = list(records_from(log, offset))
+        if not found:
+            return
+        yield from found
+        offset = found[-1][0] + 1

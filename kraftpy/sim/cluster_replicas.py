@@ -1,0 +1,499 @@
+"""The data of a simulated broker: the product's partitions and fetchers, on logs in memory.
+
+The shell does what the replica manager in trio does: it follows the metadata from the moment on at
+which the controller says that this process has caught up (deletions, then leaders, then
+followers), steps one fetcher for each leader, serves the fetches of followers, flushes what has to
+be flushed, and answers producers. Logs outlive the process. What a machine that fails keeps of them
+is what was flushed, and any part of the rest.
+
+A request is a piece of a stream: it comes late or never, but not twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from kraftpy.broker.delayed_produce import PendingAppend
+from kraftpy.broker.fetcher_steps import Restart, Truncate
+from kraftpy.broker.isr import IsrProposal
+from kraftpy.broker.memory_replica_log import MemoryReplicaLog
+from kraftpy.broker.partition import Partition, ReplicaError
+from kraftpy.log.checkpoints import TopicPartition
+from kraftpy.log.errors import LogError
+from kraftpy.log.log_config import LogConfig
+from kraftpy.log.offsets import Isolation
+from kraftpy.metadata.changes import ImageChanges, PartitionChange
+from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
+from kraftpy.metadata.local_changes import local_changes
+from kraftpy.metadata.records import NO_LEADER
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.ids import Uuid
+from kraftpy.protocol.schema.k00_produce import PartitionProduceResponse
+from kraftpy.protocol.schema.k01_fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from kraftpy.protocol.schema.k02_list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kraftpy.records.builder import BatchBuilder
+from kraftpy.sim.cluster_data_rules import DataRules, PartitionKey, records_from
+from kraftpy.sim.cluster_fetcher import SimulatedFetcher
+from kraftpy.sim.cluster_network import ClusterNetwork
+from kraftpy.sim.cluster_rules import min_isr
+from kraftpy.sim.cluster_swarm import ClusterSwarm
+from kraftpy.world.memory_clock import MemoryClock
+
+if TYPE_CHECKING:
+    from kraftpy.broker.fetcher_steps import LogChange
+    from kraftpy.sim.cluster_broker import SimulatedBroker
+
+__all__ = ["BrokerReplicas"]
+
+_READ_BYTES = 300
+_CALM_FETCH_BYTES = 100_000
+_LATEST = -1
+# Records are as old as each other.
+_WALL_MS = 1_767_225_600_000
+
+
+class _StillClock(MemoryClock):
+    """Logs ask for the wall time only, which means nothing here."""
+
+    def wall_ms(self) -> int:
+        return _WALL_MS
+
+
+class _Session:
+    """What a follower has asked for, and the epoch of its next request."""
+
+    __slots__ = ("asked", "epoch", "session_id")
+
+    def __init__(self, session_id: int) -> None:
+        self.session_id = session_id
+        self.epoch = 0
+        self.asked: dict[PartitionKey, FetchPartition] = {}
+
+
+class BrokerReplicas:
+    """Fits ReplicaHost, BrokerStates and PartitionEvents."""
+
+    __slots__ = (
+        "_applied",
+        "_broker",
+        "_config",
+        "_fetchers",
+        "_hosted",
+        "_is_following",
+        "_network",
+        "_produces",
+        "_random",
+        "_rules",
+        "_sessions",
+        "_sessions_made",
+        "_swarm",
+        "logs",
+    )
+
+    def __init__(
+        self,
+        broker: SimulatedBroker,
+        rules: DataRules,
+        network: ClusterNetwork,
+        swarm: ClusterSwarm,
+        random: Random,
+    ) -> None:
+        self._broker = broker
+        self._rules = rules
+        self._network = network
+        self._swarm = swarm
+        self._random = random
+        self._config = LogConfig(flush_messages=swarm.flush_messages)
+        self.logs: dict[PartitionKey, MemoryReplicaLog] = {}
+        self._forget()
+        rules.hosts[broker.node_id] = self
+        network.replicas[broker.node_id] = self
+
+    def _forget(self) -> None:
+        """A process begins with nothing but the logs."""
+        self._applied = EMPTY_IMAGE
+        self._is_following = False
+        self._hosted: dict[PartitionKey, Partition] = {}
+        self._fetchers: dict[int, SimulatedFetcher] = {}
+        self._sessions: dict[int, _Session] = {}
+        self._sessions_made = 0
+        # Producers that wait, with where their records begin.
+        self._produces: dict[PartitionKey, list[tuple[int, PendingAppend]]] = {}
+
+    # What others see.
+
+    @property
+    def is_running(self) -> bool:
+        return self._broker.node.is_up
+
+    @property
+    def broker_epoch(self) -> int:
+        return self._broker.broker_epoch
+
+    def is_alive(self, broker_id: int) -> bool:
+        broker = self._broker.image.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
+    def eligible_epoch(self, broker_id: int) -> int | None:
+        broker = self._broker.image.brokers.get(broker_id)
+        if broker is None or broker.fenced or broker.in_controlled_shutdown:
+            return None
+        return broker.broker_epoch
+
+    def has_topic(self, topic_id: Uuid) -> bool:
+        return any(key[0] == topic_id for key in self.logs)
+
+    def _now_ms(self) -> int:
+        return self._broker.node.now_ms()
+
+    def _image(self) -> MetadataImage:
+        """The truth of this moment."""
+        self._broker.truth.advance()
+        return self._broker.truth.image
+
+    # Life.
+
+    def stopped(self, *, is_clean: bool, is_killed: bool) -> None:
+        """The process has ended: by itself, by a signal, or with its machine."""
+        kept = self._random.choice((0.0, self._random.random(), 1.0))
+        for key, log in self.logs.items():
+            end = log.log_end_offset
+            if is_clean:
+                log.flush()
+                log.checkpoint_high_watermark()
+            unflushed = end - log.recovery_point
+            log.crash(end if is_killed else log.recovery_point + int(unflushed * kept))
+            if log.log_end_offset < end:
+                self._rules.lost(key)
+            self._rules.check_order(key, log)
+        self._forget()
+
+    def resumed(self) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.interrupted()
+        for key in self._hosted:
+            self._flush_soon(key)
+
+    def follow_metadata(self) -> None:
+        """From now on: the controller says that the process knows what it has to."""
+        if not self._is_following:
+            self._is_following = True
+            image = self._broker.image
+            for key in list(self.logs):
+                record = image.partition(*key)
+                if record is None or self._broker.node_id not in record.replicas:
+                    del self.logs[key]
+            self.published()
+
+    # Roles.
+
+    def published(self) -> None:
+        if not self._is_following:
+            return
+        before, after = self._applied, self._broker.image
+        changes = local_changes(ImageChanges(before, after), self._broker.node_id)
+        self._applied = after
+        for change in changes.deletions:
+            key = (change.topic.topic_id, change.partition_id)
+            self._stop_fetching((change.topic.name, change.partition_id))
+            self._hosted.pop(key, None)
+            self.logs.pop(key, None)
+            self._produces.pop(key, None)
+        for change in changes.leaders:
+            self._lead(change)
+        for change in changes.followers:
+            self._follow(change)
+        if before.configs is not after.configs:
+            for partition in self._hosted.values():
+                partition.min_insync_replicas = min_isr(after, partition.topic_partition[0])
+
+    def _host(self, change: PartitionChange) -> Partition:
+        name, key = change.topic.name, (change.topic.topic_id, change.partition_id)
+        partition = self._hosted.get(key)
+        if partition is None:
+            if key not in self.logs:
+                self.logs[key] = MemoryReplicaLog(_StillClock(), self._config)
+            partition = self._hosted[key] = Partition(
+                (name, change.partition_id),
+                change.topic.topic_id,
+                self._broker.node_id,
+                self.logs[key],
+                brokers=self,
+                events=self,
+                lag_time_max_ms=self._swarm.lag_time_max_ms,
+                min_insync_replicas=min_isr(self._applied, name),
+            )
+        return partition
+
+    def _lead(self, change: PartitionChange) -> None:
+        if change.after is None:
+            return
+        partition = self._host(change)
+        self._stop_fetching(partition.topic_partition)
+        epoch = partition.leader_epoch
+        partition.lead(change.after, self._now_ms())
+        if partition.leader_epoch > epoch:
+            self._rules.leads(self._broker.node_id, partition, self._image())
+
+    def _follow(self, change: PartitionChange) -> None:
+        record = change.after
+        if record is None:
+            return
+        partition = self._host(change)
+        if (partition.leader_id, partition.leader_epoch) != (record.leader, record.leader_epoch):
+            self._stop_fetching(partition.topic_partition)
+        if partition.follow(record) and record.leader != NO_LEADER:
+            fetcher = self._fetchers.get(record.leader)
+            if fetcher is None:
+                fetcher = self._fetchers[record.leader] = SimulatedFetcher(
+                    self._broker, record.leader, self._network, self._swarm, self._make
+                )
+            fetcher.add(partition)
+
+    def _stop_fetching(self, name: TopicPartition) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.remove(name)
+
+    def _make(self, change: LogChange) -> None:
+        """Change a log as a fetcher asks."""
+        partition = change.partition
+        key = (partition.topic_id, partition.topic_partition[1])
+        log = self.logs[key]
+        match change:
+            case Truncate(offset=offset):
+                log.truncate_to(offset)
+            case Restart(offset=offset):
+                log.truncate_fully_and_start_at(offset)
+            case _:
+                log.flush()
+        self._rules.cut(key, self._image())
+        self._rules.check_order(key, log)
+
+    # PartitionEvents.
+
+    def appended(self, partition: Partition) -> None:
+        self._flush_soon((partition.topic_id, partition.topic_partition[1]))
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.topic_partition[1])
+        self._rules.check_order(key, self.logs[key])
+        if partition.is_leader:
+            self._rules.high_watermark_moved(partition, self._image())
+            self._broker.truth.note_event(
+                self._broker.heap.now_us,
+                "committed",
+                self._broker.node_id,
+                partition.log.high_watermark,
+            )
+            self._answer(key)
+
+    def log_start_moved(self, partition: Partition) -> None:
+        """Nobody deletes records."""
+
+    def isr_wanted(self, partition: Partition) -> None:
+        """The broker looks for proposals by itself."""
+
+    def role_changed(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.topic_partition[1])
+        if partition.is_leader:
+            self._flush_soon(key)
+        else:
+            self._produces.pop(key, None)
+
+    def _flush_soon(self, key: PartitionKey) -> None:
+        partition = self._hosted.get(key)
+        if partition is not None and partition.awaits_flush:
+            self._broker.plan(self._swarm.flush_us, partial(self._flush, partition, key))
+
+    def _flush(self, partition: Partition, key: PartitionKey) -> None:
+        if self._hosted.get(key) is partition and partition.awaits_flush:
+            self.logs[key].flush()
+            partition.flushed(partition.log.recovery_point, self._now_ms())
+            self._answer(key)
+
+    # In-sync replicas.
+
+    def proposals(self) -> dict[PartitionKey, tuple[Partition, IsrProposal]]:
+        """What the controller should be asked for."""
+        found = {}
+        for key, partition in self._hosted.items():
+            partition.shrink_isr(self._now_ms())
+            proposal = partition.proposal
+            if proposal is not None:
+                found[key] = (partition, proposal)
+        if self._random.random() < self._swarm.high_watermark_written:
+            for log in self.logs.values():
+                log.checkpoint_high_watermark()
+        return found
+
+    # Clients.
+
+    def produce(self, key: PartitionKey, values: list[bytes], acks: int) -> None:
+        partition = self._hosted.get(key)
+        if partition is None or not self._is_listening:
+            return
+        builder = BatchBuilder()
+        for value in values:
+            builder.append(None, value, timestamp_ms=_WALL_MS)
+        try:
+            info = partition.append(builder.build(), required_acks=acks, now_ms=self._now_ms())
+        except (ReplicaError, LogError):
+            return
+        pending = PendingAppend(
+            partition, info.last_offset + 1, PartitionProduceResponse(), acks=acks
+        )
+        if acks != 1:
+            self._produces.setdefault(key, []).append((info.first_offset, pending))
+            self._answer(key)
+
+    def _answer(self, key: PartitionKey) -> None:
+        """Answer the producers whose records are safe, or never will be."""
+        partition = self._hosted[key]
+        waiting = []
+        for first_offset, pending in self._produces.get(key, ()):
+            verdict = pending.verdict_of(partition)
+            if verdict is None:
+                waiting.append((first_offset, pending))
+            elif verdict is ErrorCode.NONE:
+                self._rules.acked(partition, first_offset, pending.required_offset, self._image())
+        self._produces[key] = waiting
+
+    def consume(self, key: PartitionKey, back: int) -> None:
+        """Read from so many records below the high watermark on."""
+        partition = self._hosted.get(key)
+        if partition is None or not self._is_listening or not partition.is_leader:
+            return
+        offset = max(partition.log.log_start_offset, partition.log.high_watermark - back)
+        isolation = Isolation.HIGH_WATERMARK
+        for each, record in records_from(self.logs[key], offset, isolation, _READ_BYTES):
+            self._rules.shown(key, each, record)
+
+    # Followers.
+
+    @property
+    def _is_listening(self) -> bool:
+        return self.is_running and not self._broker.node.paused
+
+    def serve(
+        self, request: FetchRequest | ListOffsetsRequest, reply: Callable[[object], None]
+    ) -> None:
+        """A paused process hears nothing, and its followers give up."""
+        if not self._is_listening:
+            return
+        if isinstance(request, ListOffsetsRequest):
+            reply(self._find_offsets(request))
+        else:
+            reply(self._fetch(request))
+
+    def _fetch(self, request: FetchRequest) -> FetchResponse:
+        follower_id = request.replica_state.replica_id
+        session = self._sessions.get(follower_id)
+        if request.session_epoch == 0:
+            self._sessions_made += 1
+            session = self._sessions[follower_id] = _Session(self._sessions_made)
+        elif session is None or session.session_id != request.session_id:
+            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        elif session.epoch != request.session_epoch:
+            return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.epoch += 1
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                session.asked.pop((forgotten.topic_id, index), None)
+        for topic in request.topics:
+            for asked in topic.partitions:
+                session.asked[topic.topic_id, asked.partition] = asked
+        answers = [
+            FetchableTopicResponse(topic_id=key[0], partitions=[self._read(request, key, asked)])
+            for key, asked in session.asked.items()
+        ]
+        return FetchResponse(session_id=session.session_id, responses=answers)
+
+    def _read(
+        self, request: FetchRequest, key: PartitionKey, asked: FetchPartition
+    ) -> PartitionData:
+        partition = self._hosted.get(key)
+        if partition is None:
+            return _refused(key, ErrorCode.UNKNOWN_TOPIC_ID)
+        error = partition.check_epoch(asked.current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            return _refused(key, error)
+        log = self.logs[key]
+        try:
+            partition.check_leader()
+            if asked.last_fetched_epoch >= 0:
+                diverging = partition.divergence(asked.last_fetched_epoch, asked.fetch_offset)
+                if diverging is not None:
+                    return PartitionData(
+                        partition_index=key[1],
+                        high_watermark=-1,
+                        records=b"",
+                        diverging_epoch=EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
+                    )
+            read = log.read(asked.fetch_offset, self._fetch_bytes(), Isolation.LOG_END)
+        except (ReplicaError, LogError) as trouble:
+            return _refused(key, trouble.error_code)
+        counts = partition.follower_fetched(
+            request.replica_state.replica_id,
+            read.fetch_offset,
+            log_start_offset=asked.log_start_offset,
+            leader_end_offset=log.log_end_offset,
+            broker_epoch=request.replica_state.replica_epoch,
+            now_ms=self._now_ms(),
+        )
+        if not counts:
+            return _refused(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        records = read.records
+        return PartitionData(
+            partition_index=key[1],
+            high_watermark=log.high_watermark,
+            log_start_offset=log.log_start_offset,
+            records=b""
+            if records is None
+            else records.file.pread(records.length, records.position),
+        )
+
+    def _fetch_bytes(self) -> int:
+        """Little at once while faults happen; then everybody should catch up soon."""
+        return _CALM_FETCH_BYTES if self._broker.is_calm else self._swarm.fetch_bytes
+
+    def _find_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        by_name = {each.topic_partition: each for each in self._hosted.values()}
+        topics = []
+        for topic in request.topics:
+            found = []
+            for asked in topic.partitions:
+                partition = by_name.get((topic.name, asked.partition_index))
+                error, offset = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
+                if partition is not None:
+                    error = partition.check_epoch(asked.current_leader_epoch)
+                    log = partition.log
+                    is_latest = asked.timestamp == _LATEST
+                    offset = log.log_end_offset if is_latest else log.log_start_offset
+                    if not partition.is_leader:
+                        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                found.append(
+                    ListOffsetsPartitionResponse(
+                        partition_index=asked.partition_index, offset=offset, error_code=error
+                    )
+                )
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
+        return ListOffsetsResponse(topics=topics)
+
+
+def _refused(key: PartitionKey, error: ErrorCode) -> PartitionData:
+    return PartitionData(partition_index=key[1], error_code=error, high_watermark=-1, records=b"")

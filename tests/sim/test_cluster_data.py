@@ -1,0 +1,240 @@
+"""The cluster simulation with real replicas: seeds with data, and the checker of what they keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from kraftpy.broker.memory_replica_log import MemoryReplicaLog
+from kraftpy.broker.partition import Partition
+from kraftpy.log.log_config import LogConfig
+from kraftpy.metadata import records as r
+from kraftpy.metadata.changes import ImageChanges
+from kraftpy.metadata.delta import MetadataDelta
+from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
+from kraftpy.protocol.ids import Uuid
+from kraftpy.records.builder import BatchBuilder
+from kraftpy.sim.cluster_data_rules import DataRules, PartitionKey
+from kraftpy.sim.cluster_simulation import ClusterRun, ClusterSimulation
+from kraftpy.sim.quorum_invariants import InvariantViolated
+from kraftpy.world.memory_clock import MemoryClock
+
+GROUPS = 6
+SEEDS_IN_GROUP = 2
+EVENTS = 6_000
+
+
+def run_with_data(first_seed: int, count: int) -> list[ClusterRun]:
+    """The first seeds from there on that have data."""
+    runs: list[ClusterRun] = []
+    seed = first_seed
+    while len(runs) < count:
+        simulation = ClusterSimulation(seed)
+        if simulation.swarm.data:
+            runs.append(simulation.run(EVENTS))
+        seed += 1
+    return runs
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_seeds_with_data_keep_every_invariant(group: int) -> None:
+    """Invariants 10 and 12 to 16 of testing.md 7.8, equal replicas in the end; REP-123, REP-124"""
+    runs = run_with_data(70_000 + 100 * group, SEEDS_IN_GROUP)
+    assert sum(run.delivered for run in runs) > 0
+
+
+def test_data_is_drawn_in_both_modes_and_used() -> None:
+    swarms = [ClusterSimulation(seed).swarm for seed in range(200)]
+    assert 20 < sum(swarm.data for swarm in swarms) < 80
+    assert {swarm.flush_messages == 1 for swarm in swarms if swarm.data} == {True, False}
+    (run,) = run_with_data(0, 1)
+    assert run.acknowledged > 50
+    assert run.delivered > 50
+    assert run_with_data(0, 1) == [run]
+
+
+# The checker itself.
+
+TOPIC_ID = Uuid(b"t" * 16)
+KEY: PartitionKey = (TOPIC_ID, 0)
+
+
+class StillClock(MemoryClock):
+    def wall_ms(self) -> int:
+        return 1_767_225_600_000
+
+
+@dataclass
+class Host:
+    broker_id: int
+    rules: DataRules
+    flush_messages: int
+    logs: dict[PartitionKey, MemoryReplicaLog] = field(default_factory=dict)
+    is_running: bool = True
+
+    def __post_init__(self) -> None:
+        self.log = MemoryReplicaLog(StillClock(), LogConfig(flush_messages=self.flush_messages))
+        self.logs[KEY] = self.log
+        self.rules.hosts[self.broker_id] = self
+        self.broker_epoch = 10 + self.broker_id
+
+    def is_alive(self, broker_id: int) -> bool:
+        return True
+
+    def eligible_epoch(self, broker_id: int) -> int | None:
+        return 10 + broker_id
+
+    def appended(self, partition: Partition) -> None: ...
+
+    def high_watermark_moved(self, partition: Partition) -> None: ...
+
+    def log_start_moved(self, partition: Partition) -> None: ...
+
+    def isr_wanted(self, partition: Partition) -> None: ...
+
+    def role_changed(self, partition: Partition) -> None: ...
+
+
+class World:
+    """Three brokers with one partition, which broker 1 leads; min.insync.replicas is 2."""
+
+    def __init__(self, *, flushes: bool = False) -> None:
+        self.rules = DataRules(flushes=flushes, has_elr=True)
+        self.hosts = {each: Host(each, self.rules, 1 if flushes else 1 << 62) for each in (1, 2, 3)}
+        self.image = self.image_of()
+
+    def image_of(self, **fields: object) -> MetadataImage:
+        given = {"replicas": (1, 2, 3), "isr": (1, 2), "leader": 1, "leader_epoch": 5, **fields}
+        partition = r.PartitionRecord(partition_id=0, topic_id=TOPIC_ID, **given)  # type: ignore[arg-type]
+        delta = MetadataDelta(EMPTY_IMAGE)
+        for each in (1, 2, 3):
+            delta.replay(r.RegisterBrokerRecord(each, Uuid(b"i" * 16), 10 + each, ()))
+        delta.replay(r.TopicRecord("t", TOPIC_ID))
+        delta.replay(partition)
+        delta.replay(r.ConfigRecord(4, "", "min.insync.replicas", "2"))
+        return delta.apply(Provenance(1, 1, 1))
+
+    def write(self, broker_id: int, *values: bytes) -> None:
+        for value in values:
+            builder = BatchBuilder()
+            builder.append(None, value, timestamp_ms=1)
+            self.hosts[broker_id].log.append_as_leader(builder.build(), 5)
+
+    def partition(self, broker_id: int) -> Partition:
+        host = self.hosts[broker_id]
+        made = Partition(
+            ("t", 0),
+            TOPIC_ID,
+            broker_id,
+            host.log,
+            brokers=host,
+            events=host,
+            lag_time_max_ms=1000,
+            min_insync_replicas=2,
+        )
+        record = self.image_of(leader=broker_id).partition(*KEY)
+        assert record is not None
+        made.lead(record, 0)
+        return made
+
+    def commit(self, offset: int) -> None:
+        """Broker 1 says that everything below is committed."""
+        partition = self.partition(1)
+        partition.log.update_high_watermark(offset)
+        self.rules.high_watermark_moved(partition, self.image)
+
+
+def test_a_member_of_the_isr_has_what_is_committed() -> None:
+    """Invariants 10 and 16"""
+    world = World()
+    world.write(1, b"a", b"b")
+    world.write(2, b"a")
+    world.commit(1)
+    with pytest.raises(InvariantViolated, match="candidate-behind"):
+        world.commit(2)
+
+
+@pytest.mark.parametrize("elr", [(), (3,)])
+def test_a_member_of_the_elr_has_it_too(elr: tuple[int, ...]) -> None:
+    world = World()
+    for each in (1, 2):
+        world.write(each, b"a")
+    world.commit(1)
+    after = world.image_of(isr=(1,), eligible_leader_replicas=elr, partition_epoch=1)
+    world.rules.committed(ImageChanges(world.image, after))
+    if elr:
+        with pytest.raises(InvariantViolated, match="candidate-behind"):
+            world.rules.check_due(after)
+    else:
+        world.rules.check_due(after)
+
+
+def test_who_is_not_there_or_another_process_is_not_meant() -> None:
+    world = World()
+    world.write(1, b"a")
+    world.hosts[2].is_running = False
+    world.commit(1)
+    world.hosts[2].is_running = True
+    world.hosts[2].broker_epoch = 99
+    world.commit(1)
+
+
+def test_a_new_leader_has_what_was_acknowledged_and_shown() -> None:
+    """Invariants 12 and 13"""
+    world = World()
+    world.write(1, b"a", b"b")
+    world.write(2, b"a", b"b")
+    world.write(3, b"a", b"other")
+    world.rules.acked(world.partition(1), 0, 1, world.image)
+    world.rules.shown(KEY, 1, (5, b"b"))
+    for each in (1, 2):
+        world.rules.leads(each, world.partition(each), world.image)
+    with pytest.raises(InvariantViolated, match="record-lost"):
+        world.rules.leads(3, world.partition(3), world.image)
+    with pytest.raises(InvariantViolated, match="record-changed"):
+        world.rules.shown(KEY, 1, (5, b"other"))
+
+
+@pytest.mark.parametrize("flushes", [False, True])
+def test_an_acknowledged_record_is_on_min_isr_replicas(*, flushes: bool) -> None:
+    """Invariant 15"""
+    world = World(flushes=flushes)
+    world.write(1, b"a")
+    with pytest.raises(InvariantViolated, match="acknowledged-too-early"):
+        world.rules.acked(world.partition(1), 0, 1, world.image)
+    world.write(2, b"a")
+    if flushes:
+        world.hosts[1].log.flush()
+        with pytest.raises(InvariantViolated, match="acknowledged-too-early"):
+            world.rules.acked(world.partition(1), 0, 1, world.image)
+        world.hosts[2].log.flush()
+    world.rules.acked(world.partition(1), 0, 1, world.image)
+
+
+@pytest.mark.parametrize(("losses", "is_judged"), [(1, True), (2, False)])
+def test_as_many_failed_machines_as_min_isr_may_lose_records(losses: int, is_judged: bool) -> None:
+    """Invariant 12: while there are fewer, nothing is lost"""
+    world = World()
+    world.write(1, b"a")
+    world.write(2, b"a")
+    world.rules.shown(KEY, 0, (5, b"a"))
+    world.commit(1)
+    for _ in range(losses):
+        world.rules.lost(KEY)
+    if is_judged:
+        with pytest.raises(InvariantViolated, match="record-lost"):
+            world.rules.leads(3, world.partition(3), world.image)
+    else:
+        world.rules.leads(3, world.partition(3), world.image)
+
+
+def test_an_unclean_leader_may_have_lost_anything() -> None:
+    world = World()
+    world.write(1, b"a")
+    world.rules.shown(KEY, 0, (5, b"a"))
+    recovering = world.image_of(
+        leader=3, isr=(3,), leader_recovery_state=r.RECOVERING, partition_epoch=1
+    )
+    world.rules.committed(ImageChanges(world.image, recovering))
+    world.rules.leads(3, world.partition(3), recovering)
