@@ -6,7 +6,7 @@ import errno
 
 import pytest
 import trio
-from broker_cluster import Cluster, in_cluster
+from hosted_cluster import Cluster, in_cluster
 
 from kraftpy.broker.fetcher_manager import fetcher_number
 from kraftpy.broker.fetcher_steps import FetcherSettings

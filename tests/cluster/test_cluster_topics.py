@@ -177,7 +177,8 @@ async def test_a_minority_creates_nothing(tmp_path: Path, is_active: bool) -> No
         async with trio.open_nursery() as nursery:
             for node_id in others:
                 nursery.start_soon(cluster.start_node, node_id)
-        assert (await active_controller(cluster)).epoch > term.epoch
+        # The leader that was left alone may still lead, if the others were back in time.
+        assert (await active_controller(cluster)).epoch >= term.epoch
         await all_agree(cluster)
         names = (await topics_of(cluster, left_id)).keys()
         assert names - {"meanwhile"} == {topic.name for topic in before}

@@ -157,7 +157,9 @@ def test_every_acks_setting(servers: list[Address], topic: str, acks: int) -> No
 def test_we_read_what_others_produce(
     kafka: Server, servers: list[Address], topic: str, kit: Kit, codec: str
 ) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap(kafka), "compression.type": codec})
+    # Idempotent, because a retry of another producer may change the order.
+    options = {"bootstrap.servers": bootstrap(kafka), "enable.idempotence": True}
+    producer = Producer({**options, "compression.type": codec})
     for number in range(1_000):
         key = None if number % 3 else b"key"
         value = None if number % 7 == 0 else b"value %d" % number
