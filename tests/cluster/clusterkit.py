@@ -7,15 +7,14 @@ does other work too. What a test measures it prints, and holds against a bound o
 from __future__ import annotations
 
 import os
-import random
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import trio
+from support.ports import unused_ports
 
 from kraftpy.client.admin_core import Operation
 from kraftpy.client.admin_operations import NewTopic, create_topics, list_topics, require
@@ -114,23 +113,6 @@ async def real_cluster(
             yield cluster
     assert events.deaths == []
     assert events.killed_nodes == []
-
-
-def unused_ports(count: int = 12) -> int:
-    """The first of some ports in a row, where no other test on this machine is likely to look.
-
-    They lie below those that the system gives out, so that a node that is restarted finds its own.
-    """
-    for _ in range(100):
-        base = random.randrange(10_000, 32_000, count)
-        with ExitStack() as stack:
-            try:
-                for port in range(base, base + count):
-                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
-            except OSError:
-                continue
-            return base
-    raise AssertionError("no ports")
 
 
 async def eventually(

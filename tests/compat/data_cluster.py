@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.ports import unused_ports
 
 from kraftpy.client.blocking import BlockingConnection
 from kraftpy.protocol.schema.k02_list_offsets import (
@@ -106,6 +107,7 @@ def running_cluster(directory: Path, nodes: int) -> Iterator[DataCluster]:
     """Start it; stop it as an operator would. Nothing that clients do makes a node complain."""
     ready_file = directory / "ready.json"
     command = [sys.executable, "-m", "kraftpy.cli.main", "up", "--nodes", str(nodes)]
+    command += ["--port", str(unused_ports())]
     command += ["--dir", str(directory / "cluster"), "--ready-file", str(ready_file)]
     # As whoever allows larger messages should.
     command += ["--set", f"replica.fetch.max.bytes={11 * MEBIBYTE}"]

@@ -59,7 +59,7 @@ def test_go_clients(cluster: DataCluster, probe: Path, client: str) -> None:
         "beginning": "100 0 2",
         "offset": "2 98 2",
         "relative": "1 99 2",
-        # sarama, which leaves a batch's largest timestamp out of its header, asks for the offset only.
+        # sarama leaves a batch's largest timestamp out of its header. It asks for offsets only.
         "time": "100 0 2" if client == "franz-go" else "0",
     }
     assert set(stored_codecs(cluster, topic)) == set(CODECS)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support.ports import unused_ports
+
 TIMEOUT_SECONDS = 120
 
 
@@ -25,6 +27,7 @@ class Up:
             [
                 *(sys.executable, "-m", "kraftpy.cli.main", "up"),
                 *("--ready-file", str(self.ready_file)),
+                *(() if "--port" in options else ("--port", str(unused_ports()))),
                 *options,
             ],
             stdout=subprocess.PIPE,
