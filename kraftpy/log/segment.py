@@ -39,12 +39,6 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 # Last offset and position of a batch, and the largest time up to it.
 _IndexEntry: TypeAlias = tuple[int, int, TimestampOffset]
 
-# Last offset, position and size of a batch.
-_Place: TypeAlias = tuple[int, int, int]
-
-# As many as a follower or a consumer at the end of the log is behind at most, as a rule.
-_RECENT_BATCHES: Final = 6
-
 
 class Segment(SegmentStore):
     """Made over existing files, or by `create` with new ones."""
@@ -55,7 +49,6 @@ class Segment(SegmentStore):
         "_index_interval_bytes",
         "_is_active",
         "_largest",
-        "_recent",
         "_roll_jitter_ms",
         "created_ms",
         "size_bytes",
@@ -93,9 +86,6 @@ class Segment(SegmentStore):
         self._largest: TimestampOffset | None = None
         self._first_timestamp_ms: int | None = None
         self._is_active = False
-        # The last batches, each right behind the one before it: most reads are of these, and find
-        # them without a look at the files.
-        self._recent: tuple[_Place, ...] = ()
 
     @classmethod
     def create(
@@ -177,12 +167,6 @@ class Segment(SegmentStore):
         self._bytes_since_index_entry = unindexed_bytes
         self._largest = largest
         self.size_bytes = position + size_bytes
-        if len(batches) > 1:
-            last_size = batches[-1].size
-            self._recent = ((largest_offset, self.size_bytes - last_size, last_size),)
-        else:
-            newest = (largest_offset, position, size_bytes)
-            self._recent = (*self._recent[1 - _RECENT_BATCHES :], newest)
 
     def _plan_entries(
         self, batches: Sequence[AnyBatch]
@@ -305,37 +289,20 @@ class Segment(SegmentStore):
         """
         if max_bytes < 0:
             raise ValueError(f"a read of at most {max_bytes} bytes")
-        place = self._recent_place(start_offset) or self._place(start_offset)
-        if place is None:
+        first = self.find(start_offset)
+        if first is None:
             return None
-        _, position, size = place
-        metadata = OffsetMetadata(start_offset, self.base_offset, position)
-        limit = max(max_bytes, size) if min_one_batch else max_bytes
+        metadata = OffsetMetadata(start_offset, self.base_offset, first.position)
+        limit = max(max_bytes, first.size) if min_one_batch else max_bytes
         end = self.size_bytes
         if max_position is not None:
             # One that was noted before the cleaner replaced this segment may lie behind its end.
             end = min(end, max_position)
-        length = max(0, min(end - position, limit))
+        length = max(0, min(end - first.position, limit))
         if not length:
             return ReadInfo(metadata, None)
-        records = FileSlice(self.log_file, position, length)
-        return ReadInfo(metadata, records, first_entry_incomplete=limit < size)
-
-    def _recent_place(self, offset: int) -> _Place | None:
-        """What `find` would find, if that is one of the last batches but the first of them: what
-        lies before that one is not known.
-        """
-        recent = self._recent
-        if not recent or offset <= recent[0][0]:
-            return None
-        for place in recent:
-            if place[0] >= offset:
-                return place
-        return None
-
-    def _place(self, offset: int) -> _Place | None:
-        header = self.find(offset)
-        return None if header is None else (header.last_offset, header.position, header.size)
+        records = FileSlice(self.log_file, first.position, length)
+        return ReadInfo(metadata, records, first_entry_incomplete=limit < first.size)
 
     def upper_bound_offset(self, read: ReadInfo) -> int | None:
         """An offset surely not below the end of what `read` gives; None if this segment's end."""
@@ -403,7 +370,6 @@ class Segment(SegmentStore):
         self.make_active()
         self._bytes_since_index_entry = 0
         self._largest = None
-        self._recent = ()
         if first is None:
             return 0
         self.log_file.truncate(first.position)
@@ -463,7 +429,6 @@ class Segment(SegmentStore):
     def cut(self, size_bytes: int) -> int:
         """End the file here, which is behind a batch; how many bytes went."""
         removed = self.size_bytes - size_bytes
-        self._recent = ()
         self.log_file.truncate(size_bytes)
         self.size_bytes = size_bytes
         return removed
