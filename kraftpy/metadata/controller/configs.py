@@ -11,8 +11,8 @@ cluster's. (What unclean.leader.election.enable brings about is in elections.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
 
 from kraftpy.config import DynamicConfig, NodeConfig, TopicConfig, describe_topic
 from kraftpy.metadata.controller.config_alterations import (
@@ -49,6 +49,9 @@ class _Named(NamedTuple):
     name: str
 
 
+_R = TypeVar("_R", k33.AlterConfigsResource, k44.AlterConfigsResource)
+
+
 class ConfigControl:
     def __init__(self, context: MetadataView, node: DynamicConfig) -> None:
         """`node` is this controller's own configuration, which gives topics their defaults."""
@@ -61,14 +64,7 @@ class ConfigControl:
         self, request: k44.IncrementalAlterConfigsRequest, _caller: Caller
     ) -> ControllerResult[k44.IncrementalAlterConfigsResponse]:
         """Set, delete, append to or subtract from single keys."""
-        alterations: dict[_Named, Alteration] = {}
-        for resource in request.resources:
-            named = _Named(resource.resource_type, resource.resource_name)
-            alterations[named] = (
-                _DUPLICATE_RESOURCE
-                if named in alterations
-                else increments(self._present(named), resource)
-            )
+        alterations = self._judge(request.resources, increments)
         refusals, records = self._alter(alterations, is_dry=request.validate_only)
         responses = [
             k44.AlterConfigsResourceResponse(
@@ -86,14 +82,7 @@ class ConfigControl:
         self, request: k33.AlterConfigsRequest, _caller: Caller
     ) -> ControllerResult[k33.AlterConfigsResponse]:
         """Replace all settings of resources: what is not named goes."""
-        alterations: dict[_Named, Alteration] = {}
-        for resource in request.resources:
-            named = _Named(resource.resource_type, resource.resource_name)
-            alterations[named] = (
-                _DUPLICATE_RESOURCE
-                if named in alterations
-                else replacement(self._present(named), resource)
-            )
+        alterations = self._judge(request.resources, replacement)
         refusals, records = self._alter(alterations, is_dry=request.validate_only)
         responses = [
             k33.AlterConfigsResourceResponse(
@@ -105,6 +94,20 @@ class ConfigControl:
             for named, refusal in refusals.items()
         ]
         return ControllerResult(records, k33.AlterConfigsResponse(responses=responses))
+
+    def _judge(
+        self, resources: Iterable[_R], alter: Callable[[Mapping[str, str], _R], Alteration]
+    ) -> dict[_Named, Alteration]:
+        """What each resource is to become, by `alter`; named twice, a resource is refused."""
+        alterations: dict[_Named, Alteration] = {}
+        for resource in resources:
+            named = _Named(resource.resource_type, resource.resource_name)
+            alterations[named] = (
+                _DUPLICATE_RESOURCE
+                if named in alterations
+                else alter(self._present(named), resource)
+            )
+        return alterations
 
     def new_topic_records(
         self, name: str, settings: Mapping[str, str]
