@@ -235,6 +235,8 @@ def test_many_partitions_and_more(cluster: DataCluster, voice: Voice) -> None:
     assert {message.partition() for message in delivered} == set(range(6))
     [grown] = cluster.admin.create_partitions([NewPartitions(topic, 8)]).values()
     grown.result(SECONDS)
+    # Brokers hear of it later than whoever asked the controller.
+    cluster.wait_until_served(topic, 8)
     [late] = send(producer(cluster, voice), topic, {"value": "late", "partition": 7})
     assert late.error() is None
     settings: dict[str, Any] = {"isolation.level": "read_committed"}
