@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kraftpy.api.handler import Handler
@@ -38,8 +38,6 @@ class DataSettings:
     """`max.incremental.fetch.session.cache.slots`"""
     selector_class: str | None = None
     """`replica.selector.class`; only Kafka's rack-aware one does anything"""
-    cordoned_directories: Sequence[str] = ()
-    """`cordoned.log.dirs`"""
 
 
 def data_handlers(
@@ -92,8 +90,6 @@ def data_handlers(
         DeleteRecordsHandler(replicas),
         OffsetForLeaderEpochHandler(replicas),
         AlterReplicaLogDirsHandler(replicas, logs, spawn=spawn, moved=moved),
-        DescribeLogDirsHandler(
-            logs, world.disk, spawn=spawn, cordoned=settings.cordoned_directories
-        ),
+        DescribeLogDirsHandler(logs, world.disk, spawn=spawn),
         DescribeProducersHandler(replicas),
     ]

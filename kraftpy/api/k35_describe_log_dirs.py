@@ -6,7 +6,7 @@ How much space is left is asked of the system, in the disk's thread; so the answ
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -39,14 +39,10 @@ _LOGS_IN_A_PIECE: Final = 500
 class DescribeLogDirsHandler(Handler):
     api_key = 35
 
-    def __init__(
-        self, logs: LogManager, disk: Disk, *, spawn: Spawn, cordoned: Sequence[str] = ()
-    ) -> None:
-        """`cordoned` are the directories that get no new partitions; `*` for all."""
+    def __init__(self, logs: LogManager, disk: Disk, *, spawn: Spawn) -> None:
         self._logs = logs
         self._disk = disk
         self._spawn = spawn
-        self._cordoned = cordoned
 
     def handle(self, request: DescribeLogDirsRequest, context: RequestContext) -> None:
         wanted: dict[TopicPartition, None] | None = None
@@ -60,10 +56,11 @@ class DescribeLogDirsHandler(Handler):
         self, wanted: dict[TopicPartition, None] | None, context: RequestContext
     ) -> None:
         response = DescribeLogDirsResponse()
+        cordoned = self._logs.cordoned_directories
         for directory in self._logs.directories:
             result = DescribeLogDirsResult(
                 log_dir=directory.path,
-                is_cordoned="*" in self._cordoned or directory.path in self._cordoned,
+                is_cordoned="*" in cordoned or directory.path in cordoned,
             )
             response.results.append(result)
             if directory.is_online:

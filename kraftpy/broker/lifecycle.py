@@ -48,6 +48,8 @@ class BrokerLifecycle:
         self._registry = registry
         self._answer_timeout_ms = answer_timeout_ms
         self._changed = trio.Event()
+        # The communication under way.
+        self._asking = trio.CancelScope()
         # The milestones of a start, each set for good when it was reached once.
         self.registered = trio.Event()
         self.caught_up = trio.Event()
@@ -85,10 +87,15 @@ class BrokerLifecycle:
         self._changed.set()
 
     def stop_without_consent(self) -> None:
-        """Let `run` return as soon as the communication under way is over."""
+        """Let `run` return now; what is being asked is not waited for."""
         self._core.stop_without_consent()
         self._changed.set()
-        self._channel.close()
+        self._asking.cancel()
+
+    def cordon(self, directory_ids: tuple[Uuid, ...]) -> None:
+        """The directories that get no new partitions are these now."""
+        self._core.cordon(directory_ids)
+        self._changed.set()
 
     def directory_failed(self, directory_id: Uuid) -> None:
         self._core.directory_failed(directory_id, self._clock.monotonic_ms())
@@ -104,7 +111,8 @@ class BrokerLifecycle:
                 self._changed = trio.Event()
                 match core.next_step(clock.monotonic_ms()):
                     case Send(request):
-                        await self._ask(request)
+                        with trio.CancelScope() as self._asking:
+                            await self._ask(request)
                         self._note_milestones()
                     case Wait(until_ms):
                         with clock.move_on_after((until_ms - clock.monotonic_ms()) / 1000):

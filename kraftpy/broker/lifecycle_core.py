@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final, TypeAlias
 
@@ -216,6 +216,12 @@ class LifecycleCore:
     def stop_without_consent(self) -> None:
         """Whoever stops the broker can't wait, or knows that nobody is left to consent."""
         self.state = BrokerState.SHUTTING_DOWN
+
+    def cordon(self, directory_ids: tuple[Uuid, ...]) -> None:
+        """These directories, and no others, get no new partitions from now on."""
+        if directory_ids != self._identity.cordoned_directory_ids:
+            self._identity = replace(self._identity, cordoned_directory_ids=directory_ids)
+            self._is_urgent = True
 
     def directory_failed(self, directory_id: Uuid, now_ms: int) -> None:
         """Tell the controller; a broker that can't for long had better stop."""

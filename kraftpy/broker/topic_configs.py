@@ -28,24 +28,23 @@ __all__ = ["TopicConfigs"]
 
 log = logging.getLogger(__name__)
 
+_VALIDATION: Final = "kraftpy.record.validation"
 _NODE_KEYS: Final = frozenset(
     key
     for definition in TOPIC.values()
     for synonym in definition.synonyms
     for key in node_synonyms(synonym)
-)
-"""The broker's keys that give topics their defaults."""
+) | {_VALIDATION}
+"""The broker's keys that give topics their defaults, or hold for all of them."""
 
 
 class TopicConfigs:
     """A Publisher."""
 
-    __slots__ = ("_defaults", "_image", "_node", "_special", "_subscribers", "_validates_fully")
+    __slots__ = ("_defaults", "_image", "_node", "_special", "_subscribers")
 
-    def __init__(self, node: DynamicConfig, *, validates_fully: bool = False) -> None:
-        """`validates_fully` is kraftpy.record.validation=full."""
+    def __init__(self, node: DynamicConfig) -> None:
         self._node = node
-        self._validates_fully = validates_fully
         self._image = EMPTY_IMAGE
         self._subscribers: list[Callable[[Sequence[str]], None]] = []
         # Of topics without settings of their own, which share one, and of the others.
@@ -106,7 +105,8 @@ class TopicConfigs:
     def _build(self, topic: str, settings: dict[str, str]) -> _Config:
         while True:
             try:
-                return _Config(TopicConfig(settings, self._node.current), self._validates_fully)
+                node = self._node.current
+                return _Config(TopicConfig(settings, node), node.get_str(_VALIDATION) == "full")
             except ConfigurationError as error:
                 for problem in error.problems:
                     log.error("topic=%s: a setting is left out: %s", topic, problem)

@@ -72,11 +72,21 @@ class DynamicConfig:
         return problems
 
     def _build(self, cluster: Mapping[str, str], per_broker: Mapping[str, str]) -> NodeConfig:
-        return NodeConfig(
+        config = NodeConfig(
             self._static,
             from_mapping(cluster, "dynamic, for the cluster", Source.CLUSTER),
             from_mapping(per_broker, "dynamic, for this broker", Source.BROKER),
         )
+        if config.topology.listeners != self.current.topology.listeners:
+            # Others know the node by what it registered when it started.
+            raise ConfigurationError(
+                [
+                    Problem(key, per_broker[key], _LISTENERS_STAY)
+                    for key in _LISTENER_KEYS
+                    if key in per_broker
+                ]
+            )
+        return config
 
     def _build_without_bad_ones(self, problems: list[Problem]) -> NodeConfig:
         """The configuration without the settings that make it inconsistent."""
@@ -141,6 +151,11 @@ def _refused(settings: Mapping[str, str], *, per_broker: bool) -> list[Problem]:
     return problems
 
 
+# Keys that are dynamic by their definition, because other keys of listeners are.
+_LISTENER_KEYS: Final = ("listeners", "listener.security.protocol.map")
+_LISTENERS_STAY: Final = (
+    "would change the listeners of a running node; set it in its file and restart"
+)
 # Certificates and keys, which belong to a listener.
 _STORES: Final = ("ssl.keystore.", "ssl.truststore.", "ssl.key.")
 

@@ -15,6 +15,7 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, Protocol
 
 import trio
@@ -225,6 +226,19 @@ class LogDirectory:
 
     def __repr__(self) -> str:
         return f"LogDirectory({self._path}, {self.failure or 'online'})"
+
+    def configure(self, settings: LogManagerSettings) -> None:
+        """What logs are given by the node has changed: for those that are here, and later ones."""
+        self.environment = replace(
+            self.environment,
+            producer_expiration_ms=settings.producer_expiration_ms,
+            verify_transactions=settings.verifies_transactions,
+        )
+        for log in self._all_logs():
+            log.producers.configure(
+                expiration_ms=settings.producer_expiration_ms,
+                verify_transactions=settings.verifies_transactions,
+            )
 
     @property
     def path(self) -> str:

@@ -230,7 +230,7 @@ class Partitions:
             )
 
     def _choose(self) -> LogDirectory:
-        cordoned = self._settings.cordoned_directories
+        cordoned = self.cordoned_directories
         open_ones = [
             each for each in self._online() if each.path not in cordoned and "*" not in cordoned
         ]
@@ -339,6 +339,20 @@ class Partitions:
         directory = self.directory_of(log.topic_partition)
         if directory is not None:
             await directory.write_checkpoints()
+
+    @property
+    def cordoned_directories(self) -> tuple[str, ...]:
+        """Those that get no new partitions; `*` for all."""
+        return self._settings.cordoned_directories
+
+    def configure(self, settings: LogManagerSettings) -> None:
+        """New settings of the node. Directories, and the pace of the chores, stay as they were."""
+        if settings == self._settings:
+            return
+        self._settings = settings
+        self._cleaner.configure(settings.cleaner)
+        for directory in self._online():
+            directory.configure(settings)
 
     def reconfigure(self, *topics: str) -> None:
         """The configurations of topics have changed: their logs take the new ones."""

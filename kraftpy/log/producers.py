@@ -283,6 +283,11 @@ class ProducerState:
     def is_empty(self) -> bool:
         return not self._producers and not self._unreplicated
 
+    def configure(self, *, expiration_ms: int, verify_transactions: bool) -> None:
+        """Other settings of the node; they hold from the next append and the next expiration on."""
+        self._expiration_ms = expiration_ms
+        self._verify_transactions = verify_transactions
+
     # Appending.
 
     def find_duplicate(

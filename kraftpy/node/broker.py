@@ -47,11 +47,11 @@ from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.image import MetadataImage
 from kraftpy.metadata.publisher import Manifest, MetadataLoader
 from kraftpy.node.broker_settings import (
+    cordoned_ids,
     data_settings,
     fetcher_settings,
     lifecycle_settings,
     replica_settings,
-    validates_fully,
 )
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.observe.topic_metrics import TopicMetrics
@@ -100,7 +100,7 @@ class BrokerPart:
         Raises RegistrationTimedOut, and StorageError when the logs can't be used.
         """
         topic_metrics = TopicMetrics(self.registry)
-        configs = TopicConfigs(self.config, validates_fully=validates_fully(self.config.current))
+        configs = TopicConfigs(self.config)
         self.loader.install(configs)
         if not await self._first_image():
             return
@@ -213,7 +213,9 @@ class BrokerPart:
             min_insync_replicas=configs.min_insync_replicas,
         )
         configs.subscribe(parts.replicas.reconfigure)
-        self._unsubscribe = self.config.subscribe(partial(self._change_settings, nursery, parts))
+        self._unsubscribe = self.config.subscribe(
+            partial(self._change_settings, nursery, parts, logs)
+        )
         self.loader.install(lifecycle)
         if self._stop.is_set():
             lifecycle.begin_shutdown()
@@ -256,10 +258,15 @@ class BrokerPart:
         self,
         nursery: trio.Nursery,
         parts: ReplicaParts,
+        logs: LogManager,
         config: NodeConfig,
         keys: tuple[str, ...],
     ) -> None:
-        """Dynamic settings of replication take effect."""
+        """Dynamic settings of logs and replication take effect."""
+        logs.configure(self._log_settings())
+        directory_ids = dict(zip(self.directories, self.identity.directory_ids, strict=True))
+        if self._lifecycle is not None:
+            self._lifecycle.cordon(cordoned_ids(config, directory_ids))
         parts.replicas.change_settings(replica_settings(config))
         nursery.start_soon(
             parts.fetchers.change_settings,

@@ -17,11 +17,11 @@ from kraftpy.world import World
 
 __all__ = [
     "broker_identity",
+    "cordoned_ids",
     "data_settings",
     "fetcher_settings",
     "lifecycle_settings",
     "replica_settings",
-    "validates_fully",
 ]
 
 
@@ -35,7 +35,6 @@ def broker_identity(
     """What this process registers as, with the data directories that it can use, by their paths;
     every process is another incarnation.
     """
-    cordoned = config.get_list("cordoned.log.dirs")
     return BrokerIdentity(
         broker_id=config.node_id,
         cluster_id=cluster_id,
@@ -44,11 +43,17 @@ def broker_identity(
         features=supported_features(),
         rack=_optional(config, "broker.rack"),
         directory_ids=tuple(directory_ids.values()),
-        cordoned_directory_ids=tuple(
-            directory_id
-            for path, directory_id in directory_ids.items()
-            if path in cordoned or "*" in cordoned
-        ),
+        cordoned_directory_ids=cordoned_ids(config, directory_ids),
+    )
+
+
+def cordoned_ids(config: NodeConfig, directory_ids: Mapping[str, Uuid]) -> tuple[Uuid, ...]:
+    """Of the directories that get no new partitions."""
+    cordoned = config.get_list("cordoned.log.dirs")
+    return tuple(
+        directory_id
+        for path, directory_id in directory_ids.items()
+        if path in cordoned or "*" in cordoned
     )
 
 
@@ -92,12 +97,7 @@ def data_settings(config: NodeConfig) -> DataSettings:
         fetch_max_bytes=config.get_int("fetch.max.bytes"),
         session_slots=config.get_int("max.incremental.fetch.session.cache.slots"),
         selector_class=_optional(config, "replica.selector.class"),
-        cordoned_directories=config.get_list("cordoned.log.dirs"),
     )
-
-
-def validates_fully(config: NodeConfig) -> bool:
-    return config.get_str("kraftpy.record.validation") == "full"
 
 
 def _optional(config: NodeConfig, key: str) -> str | None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import trio
 from api.data_rig import Asked, Broker, broker_on, followed, values
-from broker.replica_rig import Rig, topic, topic_id
+from broker.replica_rig import CLUSTER_ID, Rig, topic, topic_id
 
-from kraftpy.api.data_handlers import DataSettings
+from kraftpy.log.manager_settings import LogManagerSettings
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k21_delete_records import (
     DeleteRecordsPartition,
@@ -41,8 +41,15 @@ def batch(count: int = 1) -> bytes:
 async def broker() -> AsyncIterator[Broker]:
     """Two data directories; `alone` is on broker 1 only, `t` is led by it for 2 and 3."""
     rig = Rig(directories=2)
-    settings = DataSettings(cordoned_directories=["/data/b"])
-    async with broker_on(rig, settings=settings) as broker:
+    async with broker_on(rig) as broker:
+        rig.logs.configure(
+            LogManagerSettings(
+                directories=rig.paths,
+                cluster_id=CLUSTER_ID,
+                node_id=rig.broker_id,
+                cordoned_directories=("/data/b",),
+            )
+        )
         await rig.apply(
             *topic("t", 1, 2), *topic("alone", 1, replicas=(1,)), *topic("off", 2, replicas=(2, 3))
         )

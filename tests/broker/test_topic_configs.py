@@ -105,5 +105,9 @@ def test_settings_that_can_t_be_used_are_left_out(
 
 def test_full_validation_is_the_node_s_choice() -> None:
     node = DynamicConfig(NodeConfig(from_mapping(NODE_SETTINGS, "test")))
-    assert TopicConfigs(node, validates_fully=True).config_of("t").validates_fully
-    assert not TopicConfigs(node).config_of("t").validates_fully
+    configs = TopicConfigs(node)
+    assert not configs.config_of("t").validates_fully
+    node.update(cluster={"kraftpy.record.validation": "full"})
+    assert configs.config_of("t").validates_fully
+    node.update(cluster={})
+    assert not configs.config_of("t").validates_fully
