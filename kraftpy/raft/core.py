@@ -410,6 +410,8 @@ class RaftCore:
                 # A node that shuts down has no use for the epoch after its own.
                 if quorum.shutdown_deadline_ms is None:
                     deadlines.append(role.election_deadline_ms)
+            case Prospective() if role.election.is_won:
+                deadlines.append(role.yields_until_ms)
             case _:
                 deadlines.append(role.election_deadline_ms)
         return min((each for each in deadlines if each is not None), default=None)

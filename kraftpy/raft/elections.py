@@ -56,6 +56,8 @@ class Elections:
         )
         if asked.pre_vote:
             granted = self.grants_pre_vote(up_to_date=up_to_date)
+            if granted:
+                self.yield_to(candidate)
         else:
             granted = self.grants_vote(candidate, up_to_date=up_to_date)
             if granted:
@@ -70,6 +72,23 @@ class Elections:
         if isinstance(role, Follower) and role.has_fetched and not role.leader_is_dead:
             return False
         return up_to_date
+
+    def yield_to(self, candidate: ReplicaKey) -> None:
+        """Let a voter of lower rank stand first if both are about to, but not for ever.
+
+        One commit reaches all followers of a leader at once, and so their fetch timeouts end at
+        once when it falls silent. Two that have each other's pre-vote would both stand, each with
+        its own vote, and both sit a whole election timeout out.
+        """
+        quorum = self._quorum
+        role = quorum.role
+        if (
+            isinstance(role, Prospective)
+            and role.yields_until_ms is None
+            and candidate.node_id < quorum.local.node_id
+            and quorum.voters.latest.contains(candidate)
+        ):
+            role.yields_until_ms = quorum.now_ms + quorum.config.evidence_step_ms
 
     def grants_vote(self, candidate: ReplicaKey, *, up_to_date: bool) -> bool:
         """Whether the vote of this epoch is still, or already, the candidate's."""
@@ -136,10 +155,10 @@ class Elections:
         """Go on with an election: count, ask who has not answered, or give up in time."""
         quorum = self._quorum
         if role.election.is_won:
-            if isinstance(role, Prospective):
-                quorum.become_candidate()
-            else:
+            if isinstance(role, Candidate):
                 quorum.become_leader()
+            elif quorum.now_ms >= (role.yields_until_ms or 0):
+                quorum.become_candidate()
         elif quorum.now_ms >= role.election_deadline_ms:
             if isinstance(role, Prospective):
                 self.give_up()

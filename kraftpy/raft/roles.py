@@ -168,6 +168,8 @@ class Prospective:
     election_deadline_ms: int
     # Where the last leader of this epoch was reached, to return to it.
     leader_endpoints: tuple[Endpoint, ...]
+    # Until then a voter of lower rank, which asked at the same time, may go first.
+    yields_until_ms: int | None = None
 
 
 @dataclass(slots=True)

@@ -29,7 +29,16 @@ from kraftpy.raft.elections import Elections
 from kraftpy.raft.log_state import MAX_BATCH_BYTES, Batch, SnapshotId
 from kraftpy.raft.memory_storage import MemoryStorage
 from kraftpy.raft.replication import Replication
-from kraftpy.raft.roles import Candidate, Follower, Leader, Progress, Resigned, RoleName, Unattached
+from kraftpy.raft.roles import (
+    Candidate,
+    Follower,
+    Leader,
+    Progress,
+    Prospective,
+    Resigned,
+    RoleName,
+    Unattached,
+)
 from kraftpy.raft.voters import VoterSet
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.builder import BatchBuilder
@@ -769,6 +778,45 @@ def test_a_leader_that_speaks_again_is_not_dead() -> None:
     while cluster.messages:
         cluster.deliver()
     assert not Elections(cluster[3].quorum).grants_pre_vote(up_to_date=True)
+
+
+def silenced(voters: int) -> Cluster:
+    """Followers whose fetch timeouts end in the same millisecond, and who all stand then."""
+    cluster = elected(voters)
+    cluster.propose(1, "a")
+    cluster.settle()
+    for node_id in range(2, voters + 1):
+        cluster.cut |= {(1, node_id), (node_id, 1)}
+        role = cluster[node_id].quorum.role
+        assert isinstance(role, Follower)
+        cluster.now_ms = role.fetch_deadline_ms
+    for node_id in range(2, voters + 1):
+        cluster.step(node_id, inputs.TimeAdvanced())
+        assert isinstance(cluster[node_id].quorum.role, Prospective)
+    return cluster
+
+
+@pytest.mark.parametrize("voters", [3, 5])
+def test_followers_of_a_silent_leader_do_not_split_the_vote(voters: int) -> None:
+    """All have each other's pre-vote; one stands, and the paused leader is replaced at once."""
+    cluster = silenced(voters)
+    cluster.settle()
+    assert cluster.leader() == 2
+    assert {cluster[node_id].quorum.epoch for node_id in range(2, voters + 1)} == {2}
+
+
+def test_who_was_let_go_first_and_does_not_go_is_waited_for_one_step() -> None:
+    cluster = silenced(3)
+    while not isinstance(cluster[2].quorum.role, Candidate):
+        cluster.deliver()
+    cluster.crash(2)
+    cluster.settle()
+    role = cluster[3].quorum.role
+    assert isinstance(role, Prospective)
+    assert role.election.is_won
+    assert cluster[3].next_deadline_ms() == cluster.now_ms + 50
+    cluster.advance(50)
+    assert cluster[3].quorum.role.name is RoleName.CANDIDATE
 
 
 def test_the_first_election_waits_for_a_majority_in_reach() -> None:
