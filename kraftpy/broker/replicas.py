@@ -289,7 +289,7 @@ class ReplicaManager:
             image = self._hosted.image
             started = self._clock.monotonic()
             if not self.first_applied.is_set():
-                await self._changes.delete_strays(image)
+                await self._changes.clear_strays(image)
             concerned = await self._changes.apply(self.applied, image)
             if ImageChanges(self.applied, image).brokers:
                 await self._each_partition(self._brokers_changed)

@@ -101,19 +101,36 @@ class RoleChanges:
         self._gone = gone
         self._is_stopping = is_stopping
 
-    async def delete_strays(self, image: MetadataImage) -> None:
-        """Delete logs of which the metadata knows nothing, or not here.
+    async def clear_strays(self, image: MetadataImage) -> None:
+        """Take logs out of use that are no replicas of this broker, by its first image.
 
-        They were deleted, or reassigned, while this broker was away.
+        Those whose topic was removed while this broker was away are deleted: the metadata waits for
+        that. The others were reassigned, or the metadata has lost them (an old backup, a damaged
+        quorum), and their data may be the last there is: it is kept, and somebody must decide.
         """
-        strays = [
-            each.topic_partition
-            for each in self._logs.logs
-            if self._is_stray(image, each.topic_partition)
-        ]
-        for topic, partition_id in strays:
-            log.warning("%s-%d is not a replica of this broker: deleted", topic, partition_id)
-        await self._each(strays, self._delete_log)
+        removed: list[TopicPartition] = []
+        unknown: list[TopicPartition] = []
+        for name in [each.topic_partition for each in self._logs.logs]:
+            if self._is_stray(image, name):
+                topic_id = self._logs.topic_id(name)
+                is_removed = topic_id is not None and topic_id in image.pending_deletions
+                (removed if is_removed else unknown).append(name)
+        await self._each(removed, self._delete_log)
+        await self._each(unknown, self._set_aside)
+
+    async def _set_aside(self, name: TopicPartition) -> None:
+        try:
+            path = await self._logs.set_aside(name)
+        except StorageError as error:
+            # The directory is offline with it, or the next start finds it again.
+            log.warning("the log of %s-%d was not set aside: %s", *name, error)
+        else:
+            log.warning(
+                "%s-%d is no replica of this broker by the cluster's metadata; its files are kept "
+                "in %s: delete that directory when you are sure that you don't need it",
+                *name,
+                path,
+            )
 
     def _is_stray(self, image: MetadataImage, topic_partition: TopicPartition) -> bool:
         topic_id = self._logs.topic_id(topic_partition)

@@ -14,7 +14,7 @@ new one, never a mixture. So a malformed file is damage, not a torn write.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 import trio
@@ -31,6 +31,7 @@ __all__ = [
     "RECOVERY_POINT_CHECKPOINT",
     "REPLICATION_OFFSET_CHECKPOINT",
     "AtomicFile",
+    "OffsetCheckpoint",
     "TopicPartition",
     "format_epochs",
     "format_offsets",
@@ -219,3 +220,23 @@ def _labelled(lines: list[str], index: int, label: str, path: str) -> str:
     if len(lines) <= index or not lines[index].startswith(start):
         raise MalformedFileError(path, index + 1, f"it does not begin with {start!r}")
     return lines[index].removeprefix(start).strip()
+
+
+class OffsetCheckpoint:
+    """One of the offset checkpoints; written only if it would change."""
+
+    __slots__ = ("_file", "_turn", "_written")
+
+    def __init__(self, file: AtomicFile) -> None:
+        self._file = file
+        self._turn = trio.Lock()
+        self._written: str | None = None
+
+    async def write(self, collect: Callable[[], Mapping[TopicPartition, int]]) -> None:
+        """Make what `collect` gives durable. It is asked when it is this write's turn."""
+        async with self._turn:
+            text = format_offsets(collect())
+            if text != self._written:
+                self._written = None
+                await self._file.replace(text)
+                self._written = text

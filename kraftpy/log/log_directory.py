@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Protocol
-
-import trio
 
 from kraftpy.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -26,8 +24,8 @@ from kraftpy.log.checkpoints import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     AtomicFile,
+    OffsetCheckpoint,
     TopicPartition,
-    format_offsets,
     parse_offsets,
     read_text,
 )
@@ -136,26 +134,6 @@ async def _exists(disk: Disk, path: str) -> bool:
     return True
 
 
-class _OffsetCheckpoint:
-    """One of the offset checkpoints; written only if it would change."""
-
-    __slots__ = ("_file", "_turn", "_written")
-
-    def __init__(self, file: AtomicFile) -> None:
-        self._file = file
-        self._turn = trio.Lock()
-        self._written: str | None = None
-
-    async def write(self, collect: Callable[[], Mapping[TopicPartition, int]]) -> None:
-        """Make what `collect` gives durable. It is asked when it is this write's turn."""
-        async with self._turn:
-            text = format_offsets(collect())
-            if text != self._written:
-                self._written = None
-                await self._file.replace(text)
-                self._written = text
-
-
 class LogDirectory:
     """`open` comes first. `failure` tells why the directory is offline."""
 
@@ -197,7 +175,7 @@ class LogDirectory:
         self._locks = settings.locks_directories
         self._lock: FileLock | None = None
         self._checkpoints = {
-            name: _OffsetCheckpoint(AtomicFile(world.disk, f"{path}/{name}"))
+            name: OffsetCheckpoint(AtomicFile(world.disk, f"{path}/{name}"))
             for name in _CHECKPOINTS
         }
         self.environment = LogEnvironment(
@@ -303,7 +281,14 @@ class LogDirectory:
             if name == _METADATA_DIRECTORY or name in _KNOWN_FILES:
                 continue
             parsed = parse_directory_name(name)
-            if parsed is not None:
+            if parsed is not None and parsed.is_stray:
+                _log.warning(
+                    "%s/%s belongs to nothing that the cluster knows; it is left alone: delete it "
+                    "when you are sure that you don't need it",
+                    self.path,
+                    name,
+                )
+            elif parsed is not None:
                 found.append((name, parsed))
             elif (await self._world.disk.stat(f"{self._path}/{name}")).is_directory:
                 _log.warning("%s/%s is no partition's directory; it is left alone", self.path, name)

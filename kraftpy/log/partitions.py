@@ -29,7 +29,11 @@ from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_directory import DirectoryEvents, LogDirectory, random_id
 from kraftpy.log.manager_settings import LogManagerSettings
 from kraftpy.log.partition_log import PartitionLog
-from kraftpy.log.segment_files import deleting_directory_name, directory_name
+from kraftpy.log.segment_files import (
+    deleting_directory_name,
+    directory_name,
+    stray_directory_name,
+)
 from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.ids import Uuid, format_uuid
 from kraftpy.world import World
@@ -286,6 +290,25 @@ class Partitions:
                 return False
             await self._delete(directory, directory.logs, topic_partition)
             return True
+
+    async def set_aside(self, topic_partition: TopicPartition) -> str | None:
+        """Take a log out of use and keep its files; the path under which they are, if there is one.
+
+        Nothing looks at them again, and a later log of that name has another directory.
+        """
+        async with self._turn(topic_partition), self._cleaner.paused(topic_partition):
+            await self._drop_future(topic_partition)
+            directory = self.directory_of(topic_partition)
+            if directory is None:
+                return None
+            log = directory.logs[topic_partition]
+            await log.rename_directory(self._moving_path(stray_directory_name, directory, log))
+            del directory.logs[topic_partition]
+            self._topic_ids.pop(topic_partition, None)
+            await log.close()
+            await directory.write_checkpoints()
+            await self._cleaner.forget(log)
+            return log.directory
 
     async def _drop_future(self, topic_partition: TopicPartition) -> None:
         directory = self._future_directory(topic_partition)

@@ -2,7 +2,8 @@
 
 A partition's directory is `<topic>-<partition>`, cut at the last `-` since topics may contain one.
 `<topic>-<partition>.<32 hex digits>-delete` is on its way out, the same with `-future` on its way
-in from another data directory. A segment's files are its base offset in 20 digits with an
+in from another data directory; with `-stray` it is kept although the cluster does not know it,
+and nothing uses it. A segment's files are its base offset in 20 digits with an
 extension for the kind; a second suffix tells that they do not take part: `.deleted` is about to be
 removed, `.cleaned` is still being written, `.swap` is about to replace others.
 """
@@ -19,6 +20,7 @@ __all__ = [
     "DELETE_DIRECTORY_SUFFIX",
     "FUTURE_DIRECTORY_SUFFIX",
     "SEGMENT_KINDS",
+    "STRAY_DIRECTORY_SUFFIX",
     "SWAP_SUFFIX",
     "FileKind",
     "PartitionDirectory",
@@ -29,6 +31,7 @@ __all__ = [
     "future_directory_name",
     "parse_directory_name",
     "parse_file_name",
+    "stray_directory_name",
 ]
 
 DELETED_SUFFIX = ".deleted"
@@ -36,6 +39,7 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETE_DIRECTORY_SUFFIX = "-delete"
 FUTURE_DIRECTORY_SUFFIX = "-future"
+STRAY_DIRECTORY_SUFFIX = "-stray"
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -46,7 +50,7 @@ _FILE = re.compile(
     r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?"
 )
 _DIRECTORY = re.compile(r"(.+)-([0-9]{1,10})", re.DOTALL)
-_MOVING_DIRECTORY = re.compile(r"(.+)\.([0-9a-f]{32})(-delete|-future)", re.DOTALL)
+_MOVING_DIRECTORY = re.compile(r"(.+)\.([0-9a-f]{32})(-delete|-future|-stray)", re.DOTALL)
 
 
 class FileKind(Enum):
@@ -107,6 +111,10 @@ class PartitionDirectory:
     def is_future(self) -> bool:
         return self.suffix == FUTURE_DIRECTORY_SUFFIX
 
+    @property
+    def is_stray(self) -> bool:
+        return self.suffix == STRAY_DIRECTORY_SUFFIX
+
 
 def directory_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
@@ -119,6 +127,10 @@ def deleting_directory_name(topic: str, partition: int, unique: str) -> str:
 
 def future_directory_name(topic: str, partition: int, unique: str) -> str:
     return _moving_name(topic, partition, unique, FUTURE_DIRECTORY_SUFFIX)
+
+
+def stray_directory_name(topic: str, partition: int, unique: str) -> str:
+    return _moving_name(topic, partition, unique, STRAY_DIRECTORY_SUFFIX)
 
 
 def parse_directory_name(name: str) -> PartitionDirectory | None:

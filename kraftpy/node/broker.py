@@ -7,7 +7,7 @@ The order of a start, each step for a reason:
 2. The logs are loaded.
 3. The broker registers, and replays metadata until the controller says that it is caught up: only
    then is what is not in the metadata really unknown to the cluster.
-4. The first image is carried out: strays are removed, roles are taken.
+4. The first image is carried out: strays are put aside, roles are taken.
 5. It asks to be unfenced, and clients are served when it is.
 
 When the node stops, the controller is asked first, so that leaderships move away before anything

@@ -27,6 +27,7 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema import k56_alter_partition as k56
 from kraftpy.protocol.schema import k73_assign_replicas_to_dirs as k73
 from kraftpy.purgatory.operation import DelayedOperation
+from kraftpy.world.memory_disk import MemoryDisk
 from kraftpy.world.memory_disk_faults import ReadError, WriteError
 
 NOWHERE = (DIRECTORY_UNASSIGNED, DIRECTORY_UNASSIGNED)
@@ -202,6 +203,44 @@ async def test_strays_are_deleted_at_start(rig: Rig, autojump_clock: object) -> 
         assert sorted(rig.replicas.deleted_topics()) == sorted(
             [topic_id("gone"), topic_id("renewed")]
         )
+
+
+async def test_what_the_metadata_does_not_know_is_kept_aside(
+    rig: Rig, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """KRF 18: the metadata may be what was lost, so the data stays, but nothing uses it."""
+    async with rig.running():
+        await rig.apply(*topic("lost", 1), *topic("moved", 1), *topic("kept", 1))
+        rig.partition("lost").append(batch(b"precious"), required_acks=1, now_ms=0)
+    fresh = Rig(rig.disk)
+    fresh.metadata.begin(1, 2, 3)
+    fresh.metadata.write(*topic("kept", 1), *topic("moved", 2, replicas=(2, 3)))
+    async with fresh.running():
+        await fresh.apply()
+        assert [log.topic_partition for log in fresh.logs.logs] == [("kept", 0)]
+        # The names are free.
+        await fresh.apply(*topic("lost", 1, generation=1))
+        assert fresh.partition("lost").log.log_end_offset == 0
+        await trio.sleep(3600)
+        names = await rig.disk.list_directory("/data/a")
+        strays = sorted(name for name in names if name.endswith("-stray"))
+        assert [name.split(".")[0] for name in strays] == ["lost-0", "moved-0"]
+        told = [line for line in caplog.messages if "no replica of this broker" in line]
+        assert all(any(f"/data/a/{name}: delete" in line for line in told) for name in strays)
+        assert b"precious" in await read_all(rig.disk, f"/data/a/{strays[0]}/{0:020d}.log")
+    caplog.clear()
+    async with fresh.running():
+        await fresh.apply()
+        assert sorted(log.topic_partition[0] for log in fresh.logs.logs) == ["kept", "lost"]
+        assert sum("it is left alone" in line for line in caplog.messages) == 2
+
+
+async def read_all(disk: MemoryDisk, path: str) -> bytes:
+    file = disk.open(path)
+    try:
+        return await file.read(file.size(), 0)
+    finally:
+        file.close()
 
 
 async def test_what_was_unlinked_in_a_former_life_is_reported(
