@@ -30,6 +30,7 @@ from kraftpy.protocol.layout import (
     join,
     layout,
     minimum_size,
+    null_marker,
     struct_minimum_size,
 )
 from kraftpy.protocol.primitives import refuse_null
@@ -233,7 +234,7 @@ class _DecoderWriter:
         self._settle()
         source.line(f"{target} = {name}", path)
         source.indent -= 1
-        source.line(f"elif {marker} == -1:", path)
+        source.line(f"elif {marker} == {null_marker(bound)}:", path)
         source.line(f"    {target} = None", path)
         source.line("else:", path)
         source.line(f"    raise bad_marker({marker})", path)

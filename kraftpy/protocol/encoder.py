@@ -27,6 +27,7 @@ from kraftpy.protocol.layout import (
     holds_records,
     join,
     layout,
+    null_marker,
 )
 from kraftpy.protocol.tables import Field, Message, Struct, covers
 
@@ -115,7 +116,8 @@ class _EncoderWriter:
         if field.default is ...:
             assert field.struct is not None
             inner = [self._differs(each, f"{value}.{each.name}") for each in field.struct.FIELDS]
-            return " or ".join([*inner, f"{value}.unknown_tags"])
+            null = [f"{value} is None"] if field.nullable else []
+            return " or ".join([*null, *inner, f"{value}.unknown_tags"])
         if field.kind is not None and field.kind.name == "uuid":
             return f"{value} != {self.source.constant('zero_uuid', '', field.default)}"
         return f"{value} != {field.default!r}"
@@ -187,7 +189,7 @@ class _EncoderWriter:
             return
         self._write_run()
         source.line(f"if {name} is None:", path)
-        source.line(f"    {self.out}.append(b'\\xff')", path)
+        source.line(f"    {self.out}.append({null_marker(bound).to_bytes(signed=True)!r})", path)
         source.line("else:", path)
         source.indent += 1
         self._fixed("b", "1", path)

@@ -26,6 +26,7 @@ __all__ = [
     "join",
     "layout",
     "minimum_size",
+    "null_marker",
     "struct_minimum_size",
 ]
 
@@ -74,6 +75,14 @@ def element(bound: BoundField, version: int) -> BoundField:
     """An array's element as a field: the same, but single and never null."""
     single = Field(bound.field.kind, bound.field.versions, compact=bound.field.compact)
     return BoundField(single, version, is_flexible=bound.is_flexible)
+
+
+def null_marker(bound: BoundField) -> int:
+    """The byte in place of a struct that is null; before one that is there stands 1.
+
+    Kafka's generator writes a signed byte here, and a varint where the struct is a tagged field.
+    """
+    return -1 if bound.field.tag is None else 0
 
 
 def join(path: str, name: str) -> str:

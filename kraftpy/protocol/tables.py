@@ -61,6 +61,8 @@ __all__ = [
     "Kind",
     "Message",
     "Part",
+    "RecordKey",
+    "RecordValue",
     "Request",
     "Response",
     "Struct",
@@ -345,7 +347,7 @@ def struct(
     versions: str = ALL,
     *,
     nullable: str,
-    default: None,
+    default: None = ...,
     tag: int | None = None,
     ignorable: bool = False,
 ) -> S | None: ...
@@ -475,7 +477,7 @@ class Message(Struct):
 
 
 class ApiMessage(Message):
-    """A message under an API key."""
+    """A message under a key: that of an API, or the type of a coordinator's record."""
 
     __slots__ = ()
     KEY: ClassVar[int]
@@ -495,5 +497,17 @@ class Request(ApiMessage):
 
 class Response(ApiMessage):
     """What a node answers."""
+
+    __slots__ = ()
+
+
+class RecordKey(ApiMessage):
+    """The key of a coordinator's record; `KEY` is the type that stands before it."""
+
+    __slots__ = ()
+
+
+class RecordValue(ApiMessage):
+    """The value of a coordinator's record, of the type of its key."""
 
     __slots__ = ()

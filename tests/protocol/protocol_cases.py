@@ -8,6 +8,11 @@ from collections.abc import Callable, Iterator
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
+from kraftpy.protocol.coordinator_records import (
+    GROUP_RECORDS,
+    SHARE_STATE_RECORDS,
+    TRANSACTION_RECORDS,
+)
 from kraftpy.protocol.registry import API
 from kraftpy.protocol.schema import consumer_protocol, control_records, headers, principal
 from kraftpy.protocol.tables import Field, Message, Struct, covers, version_bounds
@@ -25,6 +30,13 @@ LOOSE_MESSAGES: tuple[type[Message], ...] = (
     control_records.KRaftVersionRecord,
     control_records.VotersRecord,
     principal.DefaultPrincipalData,
+)
+
+# kio does not have these.
+RECORD_MESSAGES: tuple[type[Message], ...] = (
+    *GROUP_RECORDS.classes,
+    *TRANSACTION_RECORDS.classes,
+    *SHARE_STATE_RECORDS.classes,
 )
 
 # Few examples for each of many cases, the same in every run; under the long profile many, and new

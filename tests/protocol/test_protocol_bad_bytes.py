@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol_cases import all_messages, quick, sample_message, versions_of
+from protocol_cases import RECORD_MESSAGES, all_messages, quick, sample_message, versions_of
 
 from kraftpy.protocol.codec import DecodeError, decode, encode_bytes
 from kraftpy.protocol.schema.k00_produce import ProduceRequest
@@ -18,7 +18,7 @@ from kraftpy.protocol.schema.k03_metadata import MetadataRequest, MetadataRespon
 from kraftpy.protocol.schema.k75_describe_topic_partitions import DescribeTopicPartitionsRequest
 from kraftpy.protocol.tables import Message
 
-CLASSES = list(all_messages())
+CLASSES = [*all_messages(), *RECORD_MESSAGES]
 by_class = pytest.mark.parametrize("message_class", CLASSES, ids=lambda each: each.__name__)
 
 # What a decoded message may cost for each byte of its frame: a struct of a byte or two becomes an

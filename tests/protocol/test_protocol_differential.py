@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from protocol_cases import all_messages, messages, quick, versions_of
+from protocol_cases import RECORD_MESSAGES, all_messages, messages, quick, versions_of
 from protocol_kio import kio_class_of, kio_decode, kio_encode, kio_limits, to_kio
 
 from kraftpy.protocol.codec import decode, encode_bytes
@@ -35,7 +35,9 @@ def _compare_with_kio(message_class: type[Message], version: int) -> None:
     compare()
 
 
-@pytest.mark.parametrize("message_class", CLASSES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "message_class", [*CLASSES, *RECORD_MESSAGES], ids=lambda each: each.__name__
+)
 def test_round_trip_without_limits(message_class: type[Message]) -> None:
     """NET-86: what kio can't express comes back too, at the limits of every type."""
     for version in versions_of(message_class):
