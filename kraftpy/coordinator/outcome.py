@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.tables import Message
+from kraftpy.protocol.tables import RecordKey, RecordValue
 
 __all__ = ["CoordinatorError", "CoordinatorRecord", "Outcome", "Reply", "Settled"]
 
@@ -39,8 +39,8 @@ class CoordinatorError(Exception):
 class CoordinatorRecord:
     """A key and its value, as messages of `protocol/schema`; without a value it deletes the key."""
 
-    key: Message
-    value: Message | None = None
+    key: RecordKey
+    value: RecordValue | None = None
     value_version: int = 0
 
 

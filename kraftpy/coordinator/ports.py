@@ -101,6 +101,8 @@ class ShardContext:
     """What a machine is made with."""
 
     partition: int
+    # Of the partition's leadership, which is the coordinator's epoch in markers.
+    leader_epoch: int
     timeline: Timeline
     timers: Timers
     background: Background

@@ -1,0 +1,61 @@
+"""The batch that a shard's writes are collected in."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kraftpy.coordinator.writes import Write
+from kraftpy.log.verifications import NO_GUARD, VerificationGuard
+from kraftpy.records.builder import BatchBuilder
+from kraftpy.records.compression import Codec
+
+__all__ = ["OpenBatch", "Producer", "space_for"]
+
+# Lengths, deltas, attributes and the count of headers, at their longest.
+_OVERHEAD_BYTES = 32
+
+
+class Producer(NamedTuple):
+    """In whose transaction something is written, and the guard of its verification."""
+
+    id: int
+    epoch: int
+    guard: VerificationGuard = NO_GUARD
+
+
+def space_for(record: tuple[bytes, bytes | None]) -> int:
+    """Bytes that a record takes in a batch, at most, before compression."""
+    key, value = record
+    return len(key) + (0 if value is None else len(value)) + _OVERHEAD_BYTES
+
+
+class OpenBatch:
+    __slots__ = ("_builder", "_timestamp_ms", "guard", "writes")
+
+    def __init__(self, codec: Codec, timestamp_ms: int, producer: Producer | None) -> None:
+        if producer is None:
+            self._builder = BatchBuilder(codec=codec)
+        else:
+            self._builder = BatchBuilder(
+                codec=codec,
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
+                is_transactional=True,
+            )
+        self._timestamp_ms = timestamp_ms
+        self.guard = NO_GUARD if producer is None else producer.guard
+        self.writes: list[Write] = []
+
+    @property
+    def count(self) -> int:
+        return self._builder.count
+
+    def has_space(self, needed_bytes: int, limit_bytes: int) -> bool:
+        return self._builder.size + needed_bytes <= limit_bytes
+
+    def append(self, record: tuple[bytes, bytes | None]) -> None:
+        key, value = record
+        self._builder.append(key, value, timestamp_ms=self._timestamp_ms)
+
+    def build(self) -> bytearray:
+        return self._builder.build()

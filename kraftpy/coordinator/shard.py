@@ -1,0 +1,489 @@
+"""One shard: a machine, its log, and those who wait for answers.
+
+Everything that happens to a shard is an event, and events never overlap: one that comes while
+another runs, be it from a reply or from the log itself, waits for its turn. Only news of the high
+watermark goes first, since it makes nobody wait and answers many.
+
+A write runs its operation against state that may not be committed yet, replays the records into
+that state, and collects them in a batch. Writes share a batch until it is flushed: at the end of
+the loop's present round with a linger of -1, after that many milliseconds, or at once with 0. When
+the high watermark has passed the batch, its answers are given, in order. A write without records
+waits for those before it, because it may have seen them.
+
+What fails, fails the whole batch: its records are taken out of the state as if they had never been
+(timeline.py), and every write in it gets the error. A write that is not committed in time is
+answered too, with an error, but its records stay: they may still be committed.
+
+A shard lives for one leadership of its partition: LOADING while the log is replayed, then ACTIVE,
+until it is CLOSED. If the log ever contradicts the state, the shard is FAILED and must be loaded
+again.
+
+Invariants:
+- The next offset of the log equals `timeline.last_written` whenever a batch is appended (CRT-9).
+- `_deferred` is ordered by offset, and only the open batch is behind it.
+- A reply is called exactly once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from kraftpy.coordinator.batch import OpenBatch, Producer, space_for
+from kraftpy.coordinator.failures import for_clients, not_coordinator, unexpected
+from kraftpy.coordinator.outcome import CoordinatorError, CoordinatorRecord, Outcome, Reply
+from kraftpy.coordinator.ports import Machine, ShardContext, ShardLog
+from kraftpy.coordinator.replaying import replay_batches
+from kraftpy.coordinator.shard_timers import ShardBackground, ShardTimer, ShardTimers
+from kraftpy.coordinator.timeline import Timeline
+from kraftpy.coordinator.writes import Write
+from kraftpy.log.verifications import NO_GUARD, VerificationGuard
+from kraftpy.metadata.changes import ImageChanges
+from kraftpy.metadata.image import MetadataImage
+from kraftpy.protocol.coordinator_records import RecordTypes, encode_key, encode_value
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.purgatory.timer import Timer, TimerTask
+from kraftpy.records.batch import HEADER_SIZE
+from kraftpy.records.compression import Codec
+from kraftpy.records.control import EndTransactionMarker, build_end_transaction
+from kraftpy.world import Buffer, Clock, InternalInvariant
+
+__all__ = ["Shard", "ShardSettings", "ShardState", "ShardWorld"]
+
+log = logging.getLogger(__name__)
+
+# Until a timer's operation that failed is tried again.
+_RETRY_MS: Final = 500
+_NOT_THERE: Final = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+_Machine = TypeVar("_Machine", bound=Machine)
+_Answer = TypeVar("_Answer")
+
+
+class ShardState(Enum):
+    LOADING = auto()
+    ACTIVE = auto()
+    FAILED = auto()
+    CLOSED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardSettings:
+    append_linger_ms: int = -1
+    """`group.coordinator.append.linger.ms`: -1 for the end of the loop's round"""
+    write_timeout_ms: int = 5000
+    """`offsets.commit.timeout.ms`"""
+    codec: Codec = Codec.NONE
+    """`offsets.topic.compression.codec`"""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardWorld:
+    """What all shards of a runtime share. `slow` does background work, `timer` everything else."""
+
+    clock: Clock
+    timer: Timer
+    slow: Timer
+    settings: ShardSettings
+    records: RecordTypes
+
+
+class Shard(Generic[_Machine]):
+    """Made when this broker is elected for the partition."""
+
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: int,
+        shard_log: ShardLog,
+        world: ShardWorld,
+        make_machine: Callable[[ShardContext], _Machine],
+        *,
+        image: MetadataImage,
+        reload: Callable[[Shard[_Machine]], None],
+    ) -> None:
+        """`reload` is called when the shard was active and must be made anew from its log."""
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.log = shard_log
+        self.state = ShardState.LOADING
+        self.timeline = Timeline()
+        self._world = world
+        self._image = image
+        self._reload = reload
+        self._timers = ShardTimers(world.timer, self._timer_rings)
+        self._background = ShardBackground(world.slow, self.submit)
+        self._batch: OpenBatch | None = None
+        self._events: deque[Callable[[], None]] = deque()
+        self._is_running = False
+        self._deferred: deque[tuple[int, Write]] = deque()
+        self.machine = make_machine(
+            ShardContext(
+                partition,
+                leader_epoch,
+                self.timeline,
+                self._timers,
+                self._background,
+                world.clock,
+                lambda: self._image,
+                self.submit,
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"Shard({self.partition}, epoch {self.leader_epoch}, {self.state.name})"
+
+    # What others ask for.
+
+    def write(
+        self, operation: Callable[[_Machine], Outcome[_Answer]], reply: Reply[_Answer]
+    ) -> None:
+        """Carry an operation out and reply when its records are committed."""
+        self._enqueue(partial(self._write, operation, reply))
+
+    def write_transactional(
+        self,
+        operation: Callable[[_Machine], Outcome[_Answer]],
+        reply: Reply[_Answer],
+        producer: Producer,
+    ) -> None:
+        """The same within a producer's transaction: a batch of its own (CRT-13)."""
+        self._enqueue(partial(self._write, operation, reply, producer))
+
+    def complete_transaction(
+        self,
+        marker: EndTransactionMarker,
+        reply: Reply[EndTransactionMarker],
+        producer: Producer,
+        transaction_version: int,
+    ) -> None:
+        """Write the marker that ends a producer's transaction, behind all that came before it."""
+        self._enqueue(partial(self._complete, marker, reply, producer, transaction_version))
+
+    def read(self, operation: Callable[[_Machine], _Answer]) -> _Answer:
+        """What `operation` finds in committed state. Raises CoordinatorError."""
+        self.check_active()
+        return operation(self.machine)
+
+    def submit(self, operation: Callable[[], Outcome[None]]) -> None:
+        """An operation of the machine's own; nobody waits for it."""
+        self.write(lambda machine: operation(), _report)
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        self._events.appendleft(partial(self._commit, high_watermark))
+        self._run()
+
+    def metadata_changed(self, changes: ImageChanges, image: MetadataImage) -> None:
+        self._enqueue(partial(self._take_image, changes, image))
+
+    def linger_over(self, batch: OpenBatch) -> None:
+        """The batch has waited long enough for more; one that is gone already is no matter."""
+        self._enqueue(partial(self._flush_if_open, batch))
+
+    def check_active(self) -> None:
+        """Raises CoordinatorError with the code for a shard that can't be asked (CRT-17)."""
+        if self.state is ShardState.LOADING:
+            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if self.state is not ShardState.ACTIVE:
+            raise not_coordinator()
+
+    # Loading and closing.
+
+    def load(self, data: Buffer) -> Iterator[None]:
+        """Replay whole batches of the log, pausing every few records."""
+        yield from replay_batches(data, self.machine, self.timeline, self._world.records)
+        self.timeline.committed(min(self.log.high_watermark, self.timeline.last_written))
+
+    def begin_loading(self, offset: int) -> None:
+        """The log begins at `offset`; records before it are gone for good."""
+        self.timeline.written(offset)
+        self.timeline.committed(offset)
+
+    def activate(self) -> None:
+        """Everything up to the log's end is replayed."""
+        self.state = ShardState.ACTIVE
+        self._enqueue(self.machine.loaded)
+
+    def fail(self) -> None:
+        """The state can't be trusted, or could not be made."""
+        was_active = self.state is ShardState.ACTIVE
+        if was_active or self.state is ShardState.LOADING:
+            self.state = ShardState.FAILED
+            self._end()
+        if was_active:
+            self._reload(self)
+
+    def close(self) -> None:
+        """This broker no longer leads the partition in this epoch (CRT-19)."""
+        was_alive = self.state in (ShardState.LOADING, ShardState.ACTIVE)
+        self.state = ShardState.CLOSED
+        if was_alive:
+            self._end()
+
+    def _end(self) -> None:
+        self._timers.cancel_all()
+        self._background.cancel_all()
+        waiting = [write for _, write in self._deferred]
+        self._deferred.clear()
+        if self._batch is not None:
+            waiting += self._batch.writes
+            self._batch = None
+        for write in waiting:
+            write.failed(not_coordinator())
+        self.machine.unloaded()
+
+    # Events.
+
+    def _enqueue(self, event: Callable[[], None]) -> None:
+        self._events.append(event)
+        self._run()
+
+    def _run(self) -> None:
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            while self._events:
+                self._events.popleft()()
+        finally:
+            self._is_running = False
+
+    def _write(
+        self,
+        operation: Callable[[_Machine], Outcome[_Answer]],
+        reply: Reply[_Answer],
+        producer: Producer | None = None,
+    ) -> None:
+        try:
+            self.check_active()
+            outcome = operation(self.machine)
+        except InternalInvariant:
+            raise
+        except CoordinatorError as error:
+            reply(error)
+            return
+        except Exception as error:
+            reply(unexpected(error))
+            return
+        write = Write(reply, outcome, self._world.timer)
+        if outcome.records:
+            self._collect(write, outcome, producer)
+        else:
+            self._wait_for_others(write)
+
+    def _wait_for_others(self, write: Write) -> None:
+        """It may have seen what is not committed: then it is answered after that (CRT-3)."""
+        if self._batch is not None:
+            self._batch.writes.append(write)
+        elif self._deferred:
+            self._deferred.append((self._deferred[-1][0], write))
+        else:
+            write.committed()
+            return
+        write.start_timeout(self._world.settings.write_timeout_ms)
+
+    def _complete(
+        self,
+        marker: EndTransactionMarker,
+        reply: Reply[EndTransactionMarker],
+        producer: Producer,
+        transaction_version: int,
+    ) -> None:
+        try:
+            self.check_active()
+            lost = self._flush()
+            if lost is not None:
+                raise lost
+            self.machine.replay_marker(producer.id, producer.epoch, is_commit=marker.is_commit)
+        except InternalInvariant:
+            raise
+        except Exception as error:
+            self.timeline.revert()
+            reply(_for_leaders(for_clients(error)))
+            return
+        batch = build_end_transaction(
+            marker,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            timestamp_ms=self._world.clock.wall_ms(),
+        )
+        write = Write(
+            lambda answer: reply(_for_leaders(answer)), Outcome(answer=marker), self._world.timer
+        )
+        write.start_timeout(self._world.settings.write_timeout_ms)
+        self._append(batch, 1, [write], transaction_version=transaction_version)
+
+    def _timer_rings(self, timer: ShardTimer) -> None:
+        self._enqueue(partial(self._timer_over, timer))
+
+    def _timer_over(self, timer: ShardTimer) -> None:
+        """An operation that fails is tried again, until it is no longer wanted (CRT-23)."""
+        if not self._timers.take(timer):
+            return
+
+        def retry(error: CoordinatorError | None) -> None:
+            is_wanted = self.state is ShardState.ACTIVE
+            if error is not None and is_wanted and not self._timers.is_scheduled(timer.key):
+                self._timers.schedule(timer.key, _RETRY_MS, timer.operation)
+
+        def operation(machine: _Machine) -> Outcome[None]:
+            outcome = timer.operation()
+            inner = outcome.settled
+
+            def settled(error: CoordinatorError | None) -> None:
+                if inner is not None:
+                    inner(error)
+                retry(error)
+
+            return replace(outcome, settled=settled)
+
+        self._write(operation, retry)
+
+    def _commit(self, high_watermark: int) -> None:
+        if self.state is not ShardState.ACTIVE:
+            return
+        self.timeline.committed(min(high_watermark, self.timeline.last_written))
+        while self._deferred and self._deferred[0][0] <= high_watermark:
+            self._deferred.popleft()[1].committed()
+
+    def _take_image(self, changes: ImageChanges, image: MetadataImage) -> None:
+        self._image = image
+        if self.state is ShardState.ACTIVE:
+            self.machine.metadata_changed(changes, image)
+
+    # The batch.
+
+    def _collect(self, write: Write, outcome: Outcome[Any], producer: Producer | None) -> None:
+        """Replay the records and put them into the batch, together or one by one."""
+        records = [(record, _encode(record)) for record in outcome.records]
+        pieces = [records] if outcome.is_atomic or producer else [[each] for each in records]
+        # The operation has seen what is in the batch: if that is lost, so is this.
+        error = None if producer is None else self._flush()
+        for piece in pieces:
+            error = error or self._make_space(piece) or self._take_in(piece, producer)
+        if error is not None:
+            write.failed(error)
+            return
+        self._opened(producer).writes.append(write)
+        write.start_timeout(self._world.settings.write_timeout_ms)
+        if producer is not None or self._world.settings.append_linger_ms == 0:
+            self._flush()
+
+    def _make_space(self, records: _Encoded) -> CoordinatorError | None:
+        needed = sum(space_for(data) for _, data in records)
+        if HEADER_SIZE + needed > self.log.max_batch_bytes:
+            return for_clients(CoordinatorError(ErrorCode.RECORD_LIST_TOO_LARGE))
+        if self._batch is None or self._batch.has_space(needed, self.log.max_batch_bytes):
+            return None
+        return self._flush()
+
+    def _take_in(self, records: _Encoded, producer: Producer | None) -> CoordinatorError | None:
+        batch = self._opened(producer)
+        producer_id, producer_epoch = (producer.id, producer.epoch) if producer else (-1, -1)
+        try:
+            for record, data in records:
+                offset = self.timeline.last_written + batch.count
+                self.machine.replay(offset, producer_id, producer_epoch, record)
+                batch.append(data)
+        except InternalInvariant:
+            raise
+        except Exception as error:
+            return self._drop(batch.writes, unexpected(error))
+        return None
+
+    def _opened(self, producer: Producer | None) -> OpenBatch:
+        batch = self._batch
+        if batch is None:
+            settings = self._world.settings
+            batch = self._batch = OpenBatch(settings.codec, self._world.clock.wall_ms(), producer)
+            if producer is None and settings.append_linger_ms != 0:
+                # With -1 at once, which is when the reaper comes to run: behind what the loop has
+                # to do in this round.
+                delay_ms = max(settings.append_linger_ms, 0)
+                self._world.timer.add(_EndOfLinger(self, batch), delay_ms)
+        return batch
+
+    def _flush_if_open(self, batch: OpenBatch) -> None:
+        if self._batch is batch:
+            self._flush()
+
+    def _flush(self) -> CoordinatorError | None:
+        """Append the open batch, if there is one."""
+        batch, self._batch = self._batch, None
+        if batch is None or not batch.count:
+            return None
+        return self._append(batch.build(), batch.count, batch.writes, guard=batch.guard)
+
+    def _append(
+        self,
+        data: Buffer,
+        count: int,
+        writes: list[Write],
+        *,
+        guard: VerificationGuard = NO_GUARD,
+        transaction_version: int = 0,
+    ) -> CoordinatorError | None:
+        expected = self.timeline.last_written
+        try:
+            offset = self.log.append(data, guard=guard, transaction_version=transaction_version)
+        except CoordinatorError as error:
+            return self._drop(writes, for_clients(error))
+        if offset != expected:
+            log.error("%r wrote at offset %d instead of %d", self, offset, expected)
+            self._drop(writes, not_coordinator())
+            self.fail()
+            return not_coordinator()
+        self.timeline.written(offset + count)
+        self._deferred.extend((offset + count, write) for write in writes)
+        return None
+
+    def _drop(self, writes: list[Write], error: CoordinatorError) -> CoordinatorError:
+        """What was replayed for these, and for the rest of their batch, has never been."""
+        self._batch = None
+        self.timeline.revert()
+        for write in writes:
+            write.failed(error)
+        return error
+
+
+_Encoded: TypeAlias = list[tuple[CoordinatorRecord, tuple[bytes, bytes | None]]]
+
+
+class _EndOfLinger(TimerTask):
+    __slots__ = ("_batch", "_shard")
+
+    def __init__(self, shard: Shard[Any], batch: OpenBatch) -> None:
+        super().__init__()
+        self._shard = shard
+        self._batch = batch
+
+    def run(self) -> None:
+        self._shard.linger_over(self._batch)
+
+
+def _encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    value = record.value
+    return encode_key(record.key), (
+        None if value is None else encode_value(value, record.value_version)
+    )
+
+
+def _for_leaders(answer: _Answer | CoordinatorError) -> _Answer | CoordinatorError:
+    """A marker is sent to a partition's leader, who is not there if the shard isn't (CRT-26)."""
+    if isinstance(answer, CoordinatorError) and answer.code in _NOT_THERE:
+        return CoordinatorError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return answer
+
+
+def _report(answer: object) -> None:
+    if isinstance(answer, CoordinatorError):
+        log.warning("an operation of the coordinator's own failed: %s", answer)
