@@ -5,8 +5,9 @@ The life of a server:
 1. `bind`: every port is bound, connections queue in the backlog and nothing is served.
 2. `run`, as a task: lives until `stop`, or until cancelled; every other task is below it.
 3. `enable`: the listeners are served, the controllers' first, then the brokers', then the others.
-4. `stop`: no connection is accepted any more and ports are free; answers in flight leave, within a
-   time of grace; everything is closed, and `run` returns.
+4. `disable`: on some listeners no connection is accepted any more and their ports are free; answers
+   in flight leave, within a time of grace; their connections are closed. The others are served.
+5. `stop`: the same for all of them, and `run` returns.
 
 Connections stand in the order of their last activity, the oldest first. By that order the sweeper
 closes those that are idle for too long, and by it those go that are too many.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 import trio
@@ -62,7 +63,8 @@ class NetworkServer:
         self._nursery: trio.Nursery | None = None
         # Names of listeners that have a service; a dict for its order.
         self._served: dict[str, None] = {}
-        self._is_stopping = False
+        # And of those that are not served any more.
+        self._ended: dict[str, None] = {}
         # Each is set, and replaced by a new one, when that has happened.
         self._room_changed = trio.Event()
         self._limits_changed = trio.Event()
@@ -159,19 +161,34 @@ class NetworkServer:
 
         Cancelling it only cuts the time of grace short.
         """
-        self._is_stopping = True
-        self._close_listeners()
         try:
-            with self._clock.move_on_after(grace_seconds):
-                for connection in self.connections:
-                    connection.end()
-                while self._connections:
-                    await self._room_changed.wait()
+            await self.disable([listener.name for listener in self._listeners], grace_seconds)
         finally:
-            for connection in self.connections:
-                connection.close()
             if self._nursery is not None:
                 self._nursery.cancel_scope.cancel()
+
+    async def disable(self, names: Collection[str], grace_seconds: float) -> None:
+        """Serve these listeners no longer; their last connection is closed when this returns.
+
+        Idempotent. Cancelling it only cuts the time of grace short.
+        """
+        for listener in self._listeners:
+            if listener.name in names:
+                self._ended[listener.name] = None
+                listener.close()
+
+        def left() -> list[Connection]:
+            return [each for each, of in self._connections.items() if of.name in names]
+
+        try:
+            with self._clock.move_on_after(grace_seconds):
+                for connection in left():
+                    connection.end()
+                while left():
+                    await self._room_changed.wait()
+        finally:
+            for connection in left():
+                connection.close()
 
     def change_limits(self, limits: NetworkLimits) -> None:
         """Put new limits into force; connections that wait for admission try again.
@@ -207,7 +224,7 @@ class NetworkServer:
         logger.info("listener=%s address=%s:%d is served", listener.name, *listener.address)
         task_status.started()
         is_failing = False
-        while not self._is_stopping:
+        while listener.name not in self._ended:
             try:
                 stream = await listener.accept()
             except trio.ClosedResourceError:
@@ -269,7 +286,7 @@ class NetworkServer:
         self._connections[connection] = listener
         self._nursery.start_soon(connection.run, name=f"net-connection[{identity.connection_id}]")
         self._close_excess()
-        if self._is_stopping:
+        if listener.name in self._ended:
             connection.end()
 
     def _on_closed(self, connection: Connection) -> None:

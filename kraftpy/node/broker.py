@@ -11,12 +11,14 @@ The order of a start, each step for a reason:
 5. It asks to be unfenced, and clients are served when it is.
 
 When the node stops, the controller is asked first, so that leaderships move away before anything
-closes; logs are closed in order, and the broker epoch is left for the next process.
+closes. Then clients are no longer served, so that nobody meets a log that is closed; the answers
+that they wait for leave. Logs are closed in order, and the broker epoch is left for the next
+process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -94,9 +96,10 @@ class BrokerPart:
     _lifecycle: BrokerLifecycle | None = None
     _unsubscribe: Callable[[], None] = lambda: None
 
-    async def run(self) -> None:
+    async def run(self, end_service: Callable[[], Awaitable[None]]) -> None:
         """Live until the controller has let the broker go after `stop`, or until it can't go on.
 
+        `end_service` returns when no client is served any more.
         Raises RegistrationTimedOut, and StorageError when the logs can't be used.
         """
         topic_metrics = TopicMetrics(self.registry)
@@ -117,6 +120,7 @@ class BrokerPart:
             )
             nursery.start_soon(self._become_ready, nursery, lifecycle, replicas)
             await lifecycle.run()
+            await end_service()
             self._unsubscribe()
             logs.broker_epoch = lifecycle.broker_epoch
             nursery.cancel_scope.cancel()

@@ -4,8 +4,9 @@ The life of a node:
 
     directories are whose they should be -> every listener is bound, so the real ports are known
     -> the quorum's part runs and controllers are served -> the broker's part registers, catches up
-    and is unfenced -> clients are served -> `stop` -> the broker leaves, the quorum's part leaves,
-    answers in flight leave -> end
+    and is unfenced -> clients are served -> `stop` -> the controller lets the broker go -> clients'
+    answers in flight leave and their listeners close -> logs are closed -> the quorum's part leaves
+    -> controllers' answers in flight leave -> end
 
 Nothing is served before every port is bound (NET-10), and a port that can't be had ends the start
 with an error that names it (NET-5). Clients that connect early wait until they can be served. A
@@ -19,6 +20,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 import trio
 
@@ -270,6 +272,19 @@ class Node:
             suspects=suspects,
         )
 
+    async def _end_service(self, server: NetworkServer) -> None:
+        """Serve no client any more, in good order unless there is a hurry."""
+        names = [each.listener_name for each in self._static.topology.broker_listeners]
+        async with trio.open_nursery() as nursery:
+
+            async def cut_short() -> None:
+                await self._hurry.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(cut_short)
+            await server.disable(names, _GRACE_SECONDS)
+            nursery.cancel_scope.cancel()
+
     async def _be_broker(
         self,
         broker: BrokerPart,
@@ -298,7 +313,7 @@ class Node:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve_when_ready)
             nursery.start_soon(stop_when_asked)
-            await broker.run()
+            await broker.run(partial(self._end_service, server))
             nursery.cancel_scope.cancel()
 
     async def _serve_controllers(

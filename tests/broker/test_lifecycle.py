@@ -138,6 +138,20 @@ async def test_its_leaderships_are_handed_over_before_it_stops(autojump_clock: o
         assert trio.current_time() - began < 4.1
 
 
+async def test_a_hurry_waits_for_no_answer(autojump_clock: object) -> None:
+    """Nobody is left to consent: a second signal ends the broker now, not after a time-out."""
+    async with cluster() as (controller, nursery):
+        broker = Broker(controller, 1)
+        await broker.start(nursery)
+        controller.is_reachable = False
+        broker.lifecycle.begin_shutdown()
+        await trio.sleep(0.5)
+        assert not broker.has_ended
+        broker.lifecycle.stop_without_consent()
+        await trio.testing.wait_all_tasks_blocked()
+        assert broker.has_ended
+
+
 async def test_without_a_controller_the_process_ends(autojump_clock: object) -> None:
     """CTL-59."""
     async with cluster() as (controller, _):

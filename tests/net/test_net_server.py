@@ -450,6 +450,30 @@ async def test_stopping_lets_answers_in_flight_leave(surrounding: Surrounding) -
         await running.server.stop(60)
 
 
+async def test_one_listener_ends_while_others_are_served(surrounding: Surrounding) -> None:
+    """NET-56: for the others, and for whoever comes to them later, nothing changes."""
+    service = WordService()
+    async with serving(surrounding, service, listeners=[CLIENTS, CONTROLLER]) as running:
+        idle, busy = await running.connect("CLIENTS"), await running.connect("CLIENTS")
+        other = await running.connect("CONTROLLER")
+        for client in (idle, other):
+            assert await client.ask(b"word") == b"word"
+        await busy.send(b"hold")
+        await eventually(lambda: service.held)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(running.server.disable, ["CLIENTS"], 60)
+            assert await idle.rest() == b""
+            with pytest.raises(ConnectionRefusedError):
+                await running.connect("CLIENTS")
+            assert await other.ask(b"still") == b"still"
+            service.release(0)
+            assert await busy.rest() == framed(b"hold")
+        assert len(running.server.connections) == 1
+        late = await running.connect("CONTROLLER")
+        assert await late.ask(b"word") == b"word"
+        await running.server.disable(["CLIENTS"], 60)
+
+
 async def test_an_answer_in_flight_arrives_though_more_requests_came_than_were_read(
     surrounding: Surrounding,
 ) -> None:
