@@ -211,6 +211,7 @@ class Shard(Generic[_Machine]):
     def activate(self) -> None:
         """Everything up to the log's end is replayed."""
         self.state = ShardState.ACTIVE
+        self._commit(self.log.high_watermark)  # It may have moved since the last batch was read.
         self._enqueue(self.machine.loaded)
 
     def fail(self) -> None:
@@ -349,8 +350,6 @@ class Shard(Generic[_Machine]):
         self._write(operation, retry)
 
     def _commit(self, high_watermark: int) -> None:
-        if self.state is not ShardState.ACTIVE:
-            return
         self.timeline.committed(min(high_watermark, self.timeline.last_written))
         while self._deferred and self._deferred[0][0] <= high_watermark:
             self._deferred.popleft()[1].committed()
