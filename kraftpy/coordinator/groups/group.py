@@ -12,13 +12,13 @@ from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
 from kraftpy.coordinator.outcome import CoordinatorRecord
-from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
 
 __all__ = ["CommitCheck", "Group", "GroupType"]
 
-# What a member may not commit, by topic name, topic id (zero if not known) and partition.
-CommitCheck: TypeAlias = Callable[[str, Uuid, int], ErrorCode]
+# Raises CoordinatorError for a partition that the member may not commit: by topic name, topic id
+# (zero if not known) and number. One such partition spoils the request.
+CommitCheck: TypeAlias = Callable[[str, Uuid, int], None]
 
 
 class GroupType(StrEnum):
