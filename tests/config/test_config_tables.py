@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from kraftpy.config.definition import REQUIRED, Definition, Effect, Value, parse, render
-from kraftpy.config.definitions import CLIENT_METRICS, GROUP, NODE, SECTIONS, TOPIC, find_node_key
+from kraftpy.config.definitions import (
+    CLIENT_METRICS,
+    GROUP,
+    NODE,
+    SECTIONS,
+    TOPIC,
+    find_node_key,
+    node_synonyms,
+)
 from kraftpy.config.document import document
 
 ROOT = Path(__file__).parents[2]
@@ -98,19 +106,43 @@ def files_of_a_running_node() -> list[Path]:
 
 
 def test_the_keys_that_have_an_effect_are_those_that_someone_reads() -> None:
-    """Whoever begins to read a key says so in its table: effect=YES."""
+    """Whoever begins to read a key says so in its table: effect=YES. A broker's key that gives
+    topics the default of such a key is read with it.
+    """
+    words, attributes = what_a_running_node_says()
+    read_of_topics = [name for name in TOPIC if name in words or name in READ_OF_TOPICS]
+    said_of_topics = [name for name, each in TOPIC.items() if each.effect is Effect.YES]
+    assert sorted(said_of_topics) == sorted(read_of_topics)
+    read = [name for name in NODE if "." in name and name in words]
+    read += [name for name, attribute in READ_THROUGH.items() if attribute in attributes]
+    for name in read_of_topics:
+        for synonym in TOPIC[name].synonyms:
+            read += node_synonyms(synonym)
+    said = [name for name, definition in NODE.items() if definition.effect is Effect.YES]
+    assert sorted(said) == sorted(dict.fromkeys(read))
+
+
+# Keys of topics that others read through an attribute of TopicConfig, or by a name put together.
+READ_OF_TOPICS = (
+    "segment.bytes",
+    "internal.segment.bytes",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+)
+
+
+def what_a_running_node_says() -> tuple[set[object], set[str]]:
+    """The constants and the attributes in its code."""
     words: set[object] = set()
-    attributes = set()
+    attributes: set[str] = set()
     for path in files_of_a_running_node():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant):
                 words.add(node.value)
             elif isinstance(node, ast.Attribute):
                 attributes.add(node.attr)
-    read = [name for name in NODE if "." in name and name in words]
-    read += [name for name, attribute in READ_THROUGH.items() if attribute in attributes]
-    said = [name for name, definition in NODE.items() if definition.effect is Effect.YES]
-    assert sorted(said) == sorted(dict.fromkeys(read))
+    return words, attributes
 
 
 @pytest.mark.parametrize(
