@@ -28,7 +28,6 @@ from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from kraftpy.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
     AtomicFile,
     TopicPartition,
     format_offsets,
@@ -38,6 +37,7 @@ from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_reading import ReadableLog
 from kraftpy.log.offsets import Isolation
 from kraftpy.log.partition_log import PartitionLog
+from kraftpy.raft.durable_end import DurableEnd
 from kraftpy.raft.effects import (
     AppendLog,
     DeleteSnapshots,
@@ -124,6 +124,7 @@ class RaftStorage:
     __slots__ = (
         "_disk",
         "_download",
+        "_durable_end",
         "_is_syncing",
         "_left_files",
         "_log",
@@ -143,11 +144,14 @@ class RaftStorage:
         log: PartitionLog,
         snapshots: SnapshotFiles,
         quorum_state: QuorumStateFile,
+        *,
         left_files: LeftFiles,
+        durable_end: DurableEnd,
     ) -> None:
         """All of what is given is durable."""
         self._disk = disk
         self._log = log
+        self._durable_end = durable_end
         self._snapshots = snapshots
         self._quorum_state = quorum_state
         self._left_files = left_files
@@ -206,6 +210,7 @@ class RaftStorage:
             if promise is not None:
                 await self._quorum_state.write(promise)
             await self._log.flush()
+            self._durable_end.raise_to(self._log.recovery_point)
             await self._remove_left_files()
         self._is_syncing = False
         self.durable_token = token
@@ -216,6 +221,7 @@ class RaftStorage:
             case AppendLog():
                 self._append(effect)
             case TruncateLog():
+                await self._durable_end.lower(effect.end_offset)
                 await self._log.truncate_to(effect.end_offset)
             case TrimLog():
                 await self._trim(effect.start_offset)
@@ -289,6 +295,8 @@ class RaftStorage:
         if download is None or download.snapshot_id != snapshot_id:
             raise InternalInvariant(f"raft-install-unknown: {snapshot_id}")
         await download.freeze()
+        # All of it goes, and in no certain order.
+        await self._durable_end.lower(0)
         await self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
 
     # The view of a core.
@@ -369,10 +377,7 @@ class RaftStorage:
         await self.sync()
         await self._drop_download()
         await self._log.close()
-        # Last: from here on a log that ends before this offset is damaged (storage_opening.py).
-        path = f"{self._log.directory}/{RECOVERY_POINT_CHECKPOINT}"
-        ends = format_offsets({TOPIC_PARTITION: self._log.log_end_offset})
-        await AtomicFile(self._disk, path).replace(ends)
+        await self._durable_end.replace(self._log.log_end_offset)
         self._refusal = StorageError(f"{self._log.directory} is closed")
 
     def abandon(self) -> None:
@@ -381,6 +386,7 @@ class RaftStorage:
             self._refusal = StorageError(f"{self._log.directory} is abandoned")
         if self._download is not None:
             self._download.close()
+        self._durable_end.close()
         self._log.go_offline(self._refusal.message)
 
     def _check_usable(self) -> None:

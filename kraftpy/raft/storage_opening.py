@@ -1,14 +1,13 @@
 """Opening the storage of a core: what a node finds when it starts (section 9, recovery).
 
-The log is recovered from its first batch on, each CRC checked, because there is no word of how far
-it is sound that would survive every crash. It is small: snapshots keep it so.
+The log is recovered from its first batch on, each CRC checked. It is small: snapshots keep it so.
 
 What a crash can have left, and what is made of it:
 
 - A `.part` or `.deleted` snapshot is removed, and so is one below the log start.
-- A batch that does not continue the one before it ends the log. Not so below the end that the log
-  had when it was closed in order, which is on record then: that is no trace of a crash but damage,
-  and what it would cut off is what the quorum has decided. The node refuses to start.
+- A batch that does not continue the one before it ends the log. Not so below the offset up to which
+  the log is known to have been synced (durable_end.py): that is no trace of a crash but damage, and
+  what it would cut off is what the quorum has decided. The node refuses to start.
 - A newest snapshot that the log does not lead to, because it ends before it or has another epoch
   there, is an installation that was interrupted, or has outlived the tail that it was made of. It
   covers what is committed, so the log restarts behind it.
@@ -22,12 +21,10 @@ cache, perhaps, so it is synced before anybody hears of it.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 
 from kraftpy.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     PARTITION_METADATA,
-    RECOVERY_POINT_CHECKPOINT,
     AtomicFile,
     format_partition_metadata,
     parse_offsets,
@@ -44,6 +41,7 @@ from kraftpy.log.offsets import Isolation
 from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment_files import directory_name
+from kraftpy.raft.durable_end import DurableEnd
 from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, SnapshotId
 from kraftpy.raft.quorum import RecoveredState, learn_control_records
 from kraftpy.raft.quorum_state_file import QuorumStateFile
@@ -61,6 +59,11 @@ _log = logging.getLogger(__name__)
 
 _OPEN_FILES_MAX = 50
 _READ_BYTES = 1024 * 1024
+_REMEDY = (
+    "Bring the directory back as it was. If that can't be, and the other controllers are well: "
+    "remove this node from the quorum's voters, if it is one, format the directory anew, and let "
+    "the node join again."
+)
 
 
 async def open_storage(
@@ -86,7 +89,8 @@ async def open_storage(
     snapshots = SnapshotFiles(disk, directory)
     await snapshots.load()
     stored_start = await _read_offset(disk, directory, LOG_START_OFFSET_CHECKPOINT)
-    closed_end = await _read_offset(disk, directory, RECOVERY_POINT_CHECKPOINT)
+    durable_end = DurableEnd(disk, directory)
+    durable_end.read()
     _first_snapshot(snapshots, stored_start, directory)
     left_files = LeftFiles()
     environment = LogEnvironment(
@@ -97,25 +101,30 @@ async def open_storage(
         owner=left_files,
         verify_transactions=False,
     )
-    log = await load_log(
-        environment,
-        directory,
-        TOPIC_PARTITION,
-        config,
-        is_clean=False,
-        log_start_offset=stored_start,
-        durable_end=closed_end,
-    )
     pace = Pace(clock)
-    await _cut_at_gap(log, pace, closed_end)
-    await _reconcile(log, snapshots)
-    await _forget_closed_end(disk, directory)
+    try:
+        log = await load_log(
+            environment,
+            directory,
+            TOPIC_PARTITION,
+            config,
+            is_clean=False,
+            log_start_offset=stored_start,
+            durable_end=durable_end.offset,
+        )
+        await _cut_at_gap(log, pace, durable_end.offset)
+    except StorageError as error:
+        raise StorageError(f"{error}. {_REMEDY}") from error
+    await _reconcile(log, snapshots, durable_end)
     await log.flush()
     # If it is empty a flush passes over it, and what a truncation cut off might come back.
     await log.active_segment.log_file.sync()
     await disk.sync_directory(directory)
     await disk.sync_directory(metadata_directory)
-    storage = RaftStorage(disk, log, snapshots, quorum_state, left_files)
+    await durable_end.replace(log.log_end_offset)
+    storage = RaftStorage(
+        disk, log, snapshots, quorum_state, left_files=left_files, durable_end=durable_end
+    )
     walk = _Walk(storage, snapshots, static_voters)
     await walk.run(pace)
     recovered = RecoveredState(
@@ -160,14 +169,8 @@ def _first_snapshot(
     return None
 
 
-async def _forget_closed_end(disk: Disk, directory: str) -> None:
-    """The log is open, and may be truncated, from now on."""
-    with suppress(FileNotFoundError):
-        await disk.unlink(f"{directory}/{RECOVERY_POINT_CHECKPOINT}")
-
-
-async def _cut_at_gap(log: PartitionLog, pace: Pace, closed_end: int) -> None:
-    """End the log where it stops being one. Raises StorageError if that is below `closed_end`.
+async def _cut_at_gap(log: PartitionLog, pace: Pace, durable_end: int) -> None:
+    """End the log where it stops being one. Raises StorageError if that is below `durable_end`.
 
     Sectors that were never written may show an old batch, sound in itself. In other logs a gap is
     what the cleaner leaves; here nothing durable can lie behind one.
@@ -177,27 +180,28 @@ async def _cut_at_gap(log: PartitionLog, pace: Pace, closed_end: int) -> None:
     for segment in log.segments:
         for header in segment.headers():
             if header.base_offset != end_offset or header.leader_epoch < epoch:
-                _check_end(log, end_offset, closed_end)
+                _check_end(log, end_offset, durable_end)
                 _log.warning("%s: what follows %d does not continue it", log, end_offset)
                 await log.truncate_to(end_offset)
                 return
             end_offset = header.last_offset + 1
             epoch = header.leader_epoch
             await pace.rest(header.size)
-    _check_end(log, end_offset, closed_end)
+    _check_end(log, end_offset, durable_end)
 
 
-def _check_end(log: PartitionLog, end_offset: int, closed_end: int) -> None:
-    if end_offset < closed_end:
+def _check_end(log: PartitionLog, end_offset: int, durable_end: int) -> None:
+    if end_offset < durable_end:
         raise StorageError(
-            f"{log.directory} was closed with {closed_end} as its end, and now ends at {end_offset}"
+            f"{log.directory} was synced up to offset {durable_end}, and now ends at {end_offset}"
         )
 
 
-async def _reconcile(log: PartitionLog, snapshots: SnapshotFiles) -> None:
+async def _reconcile(log: PartitionLog, snapshots: SnapshotFiles, durable_end: DurableEnd) -> None:
     """Make log and snapshots fit together."""
     newest = max(snapshots.ids, default=None)
     if newest is not None and not _leads_to(log, newest):
+        await durable_end.lower(0)
         await log.truncate_fully_and_start_at(newest.end_offset)
     start_offset = log.log_start_offset
     first = _first_snapshot(snapshots, start_offset, log.directory)

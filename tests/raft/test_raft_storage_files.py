@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from zlib import crc32
 
 import pytest
 from raft_cluster import config_of, key_of
@@ -19,6 +20,7 @@ from storage_rig import (
 from kraftpy.log.errors import InconsistentTopicIdError, StorageError
 from kraftpy.raft import effects as fx
 from kraftpy.raft.core import RaftCore
+from kraftpy.raft.durable_end import DURABLE_END
 from kraftpy.raft.election_state import ElectionState, QuorumStateError
 from kraftpy.raft.inputs import Propose
 from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, Batch, SnapshotId
@@ -247,21 +249,26 @@ async def test_a_sound_batch_in_the_wrong_place_ends_the_log(
     await storage.sync()
 
 
-async def closed_log(disk: MemoryDisk) -> list[str]:
-    """A log of 20 batches in some segments that was closed in order; the names of its segments."""
+async def ended_log(disk: MemoryDisk, end: str) -> list[str]:
+    """A log of 20 synced batches in some segments, closed in order or not; its segments' names."""
     storage, _ = await open_at(disk, "/meta")
     for number in range(20):
         storage.perform(fx.AppendLog((data_batch(number, 1, b"x" * 50),), number + 1))
-    await storage.close()
+        await storage.sync()
+    if end == "a stop":
+        await storage.close()
+    else:
+        storage.abandon()
     return await names(disk, ".log")
 
 
+@pytest.mark.parametrize("end", ["a stop", "a crash"])
 @pytest.mark.parametrize("damage", ["a byte", "the end", "a segment"])
-async def test_damage_below_the_end_of_a_closed_log_stops_the_node(
-    disk: MemoryDisk, damage: str
+async def test_damage_to_what_was_synced_stops_the_node(
+    disk: MemoryDisk, damage: str, end: str
 ) -> None:
     """What was decided must not vanish in silence: a crash leaves nothing of the kind."""
-    segments = await closed_log(disk)
+    segments = await ended_log(disk, end)
     assert len(segments) > 2
     name = segments[1] if damage == "a byte" else segments[-1]
     content = bytearray(get(disk, name))
@@ -274,14 +281,38 @@ async def test_damage_below_the_end_of_a_closed_log_stops_the_node(
         await disk.unlink(f"{DIRECTORY}/{name}")
     before = {each: get(disk, each) for each in await names(disk, ".log")}
     for _ in range(2):
-        with pytest.raises(StorageError, match=DIRECTORY):
+        with pytest.raises(StorageError, match=rf"{DIRECTORY}.*Bring the directory back"):
             await open_at(disk, "/meta")
     assert {each: get(disk, each) for each in await names(disk, ".log")} == before
 
 
+async def test_what_a_crash_tore_off_behind_the_last_sync_is_cut_off(disk: MemoryDisk) -> None:
+    """Sound batches behind the torn one, too: nobody was told of them."""
+    segments = await ended_log(disk, "a crash")
+    torn = bytearray(data_batch(20, 1, b"x" * 50).data)
+    torn[-1] ^= 1
+    behind = data_batch(21, 1, b"x" * 50).data
+    put(disk, segments[-1], get(disk, segments[-1]) + torn + behind)
+    _, recovered = await open_at(disk, "/meta")
+    assert recovered.end_offset == 20
+
+
+@pytest.mark.parametrize("content", [b"", b"0000000000000000020", b"\x00" * 29, b"9" * 29])
+async def test_a_torn_word_of_the_durable_end_says_nothing(
+    disk: MemoryDisk, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    segments = await ended_log(disk, "a crash")
+    assert get(disk, DURABLE_END) == b"0000000000000000020 %08x\n" % crc32(b"0000000000000000020")
+    put(disk, DURABLE_END, content)
+    put(disk, segments[-1], get(disk, segments[-1])[:-1])
+    _, recovered = await open_at(disk, "/meta")
+    assert recovered.end_offset == 19
+    assert f"{DIRECTORY}/{DURABLE_END} can't be read" in caplog.text
+
+
 async def test_a_log_that_was_open_again_may_end_anywhere(disk: MemoryDisk) -> None:
     """A truncation and a crash later, the end that the log once had says nothing."""
-    await closed_log(disk)
+    await ended_log(disk, "a stop")
     storage, recovered = await open_at(disk, "/meta")
     assert recovered.end_offset == 20
     storage.perform(fx.TruncateLog(12, 21))
