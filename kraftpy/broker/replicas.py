@@ -42,7 +42,7 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.world import Clock, InternalInvariant
 
-__all__ = ["ReplicaManager", "ReplicaSettings", "RoleListener"]
+__all__ = ["CommitListener", "ReplicaManager", "ReplicaSettings", "RoleListener"]
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 _PARTITIONS_IN_A_PIECE: Final = 200
 
 RoleListener: TypeAlias = Callable[[int, Partition | None], None]
+# The partition, and how far it is committed now.
+CommitListener: TypeAlias = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,7 @@ class ReplicaManager:
         self._nursery: trio.Nursery | None = None
         self._flushing: dict[Partition, None] = {}
         self._role_listeners: dict[str, RoleListener] = {}
+        self._commit_listeners: dict[str, CommitListener] = {}
 
     # What there is.
 
@@ -142,13 +145,14 @@ class ReplicaManager:
         """What the heartbeats tell of deletions."""
         return self._deleted.finished(self.applied)
 
-    def listen(self, topic: str, listener: RoleListener) -> None:
-        """Tell when roles in a topic have changed: for coordinators, of their internal topics.
+    def listen(self, topic: str, roles: RoleListener, commits: CommitListener) -> None:
+        """Tell when something changes in a topic: for coordinators, of their internal topics.
 
-        The partition is what the newest metadata makes it, perhaps in a new epoch only; None if it
-        is not, or no longer, online here.
+        `roles` is told of a partition what the newest metadata makes it, perhaps in a new epoch
+        only; None if it is not, or no longer, online here. `commits` hears of high watermarks.
         """
-        self._role_listeners[topic] = listener
+        self._role_listeners[topic] = roles
+        self._commit_listeners[topic] = commits
 
     # Settings.
 
@@ -201,7 +205,11 @@ class ReplicaManager:
         self._purgatories.appended(partition.topic_partition)
 
     def high_watermark_moved(self, partition: Partition) -> None:
+        topic, partition_id = partition.topic_partition
         self._purgatories.high_watermark_moved(partition.topic_partition)
+        listener = self._commit_listeners.get(topic)
+        if listener is not None:
+            listener(partition_id, partition.log.high_watermark)
 
     def log_start_moved(self, partition: Partition) -> None:
         self._purgatories.log_start_moved(partition.topic_partition)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from kraftpy.coordinator.outcome import CoordinatorRecord
 from kraftpy.coordinator.writes import Write
 from kraftpy.log.verifications import NO_GUARD, VerificationGuard
+from kraftpy.protocol.coordinator_records import encode_key, encode_value
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.records.compression import Codec
 
-__all__ = ["OpenBatch", "Producer", "space_for"]
+__all__ = ["EncodedRecord", "OpenBatch", "Producer", "encode_record", "space_for"]
 
 # Lengths, deltas, attributes and the count of headers, at their longest.
 _OVERHEAD_BYTES = 32
+
+
+# The bytes of a key, and those of its value unless it deletes the key.
+EncodedRecord: TypeAlias = tuple[bytes, bytes | None]
 
 
 class Producer(NamedTuple):
@@ -23,7 +29,14 @@ class Producer(NamedTuple):
     guard: VerificationGuard = NO_GUARD
 
 
-def space_for(record: tuple[bytes, bytes | None]) -> int:
+def encode_record(record: CoordinatorRecord) -> EncodedRecord:
+    value = record.value
+    if value is None:
+        return encode_key(record.key), None
+    return encode_key(record.key), encode_value(value, record.value_version)
+
+
+def space_for(record: EncodedRecord) -> int:
     """Bytes that a record takes in a batch, at most, before compression."""
     key, value = record
     return len(key) + (0 if value is None else len(value)) + _OVERHEAD_BYTES
@@ -53,7 +66,7 @@ class OpenBatch:
     def has_space(self, needed_bytes: int, limit_bytes: int) -> bool:
         return self._builder.size + needed_bytes <= limit_bytes
 
-    def append(self, record: tuple[bytes, bytes | None]) -> None:
+    def append(self, record: EncodedRecord) -> None:
         key, value = record
         self._builder.append(key, value, timestamp_ms=self._timestamp_ms)
 

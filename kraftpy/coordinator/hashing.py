@@ -1,7 +1,8 @@
 """Which partition of an internal topic a group or a transactional id belongs to.
 
 Clients never compute this, but a cluster must agree with itself over restarts, and our directories
-with Apache Kafka: it is Java's hash of the name, without its sign, modulo the partitions.
+with Apache Kafka: it is the amount of Java's hash of the name, modulo the partitions. The lowest
+number has no amount in Java, and counts as zero.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 __all__ = ["partition_for"]
 
 _MASK_32 = 0xFFFFFFFF
-_WITHOUT_SIGN = 0x7FFFFFFF
+_LOWEST = 0x80000000
 
 
 def partition_for(name: str, partition_count: int) -> int:
-    return (_java_hash(name) & _WITHOUT_SIGN) % partition_count
+    number = _java_hash(name)
+    if number == _LOWEST:
+        return 0
+    amount = number if number < _LOWEST else (1 << 32) - number
+    return amount % partition_count
 
 
 def _java_hash(text: str) -> int:

@@ -53,9 +53,10 @@ class ShardLog(Protocol):
         ...
 
     async def read(self, offset: int, max_bytes: int) -> Buffer:
-        """Whole batches from the one that holds `offset` on; at least one unless at the end.
+        """From the batch that holds `offset` on; a whole one at least, unless at the end.
 
-        Raises CoordinatorError, also when this broker no longer leads in that epoch.
+        The last batch of several may be cut off. Raises CoordinatorError, also when this broker no
+        longer leads in that epoch.
         """
         ...
 

@@ -16,7 +16,9 @@ from kraftpy.coordinator.timeline import Timeline
 from kraftpy.protocol.coordinator_records import RecordTypes, UnknownRecordTypeError
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.control import EndTransactionMarker, read_control_record
-from kraftpy.records.reader import Record, read_records
+from kraftpy.records.errors import CorruptRecord
+from kraftpy.records.reader import Record
+from kraftpy.records.walker import AnyBatch, records_of, walk_batches
 from kraftpy.world import Buffer
 
 __all__ = ["replay_batches"]
@@ -32,24 +34,28 @@ _BATCH_BYTES_MAX = 256 << 20
 def replay_batches(
     data: Buffer, machine: Machine, timeline: Timeline, types: RecordTypes
 ) -> Iterator[None]:
-    """Replay whole batches, pausing now and then; what was replayed before is passed over."""
-    position = 0
-    size = len(data)
+    """Replay the whole batches in `data`, pausing now and then.
+
+    What was replayed before is passed over. Raises RecordDataError, DecodeError, or what the
+    machine raises.
+    """
     count = 0
-    while position < size:
-        batch = RecordBatch(data, position)
-        position += batch.size
-        for record in read_records(batch, max_bytes=_BATCH_BYTES_MAX):
+    for batch in walk_batches(data):
+        if not batch.is_valid:
+            raise CorruptRecord(
+                f"the batch that ends at offset {batch.last_offset} has a wrong CRC"
+            )
+        for record in records_of(batch, max_bytes=_BATCH_BYTES_MAX):
             if record.offset < timeline.last_written:
                 continue
-            if batch.is_control:
+            if isinstance(batch, RecordBatch) and batch.is_control:
                 _replay_control(batch, record, machine)
             else:
                 _replay_data(batch, record, machine, types)
             count += 1
             if count % _RECORDS_IN_A_PIECE == 0:
                 yield
-        timeline.written(max(timeline.last_written, batch.next_offset))
+        timeline.written(max(timeline.last_written, batch.last_offset + 1))
 
 
 def _replay_control(batch: RecordBatch, record: Record, machine: Machine) -> None:
@@ -58,7 +64,7 @@ def _replay_control(batch: RecordBatch, record: Record, machine: Machine) -> Non
         machine.replay_marker(batch.producer_id, batch.producer_epoch, is_commit=marker.is_commit)
 
 
-def _replay_data(batch: RecordBatch, record: Record, machine: Machine, types: RecordTypes) -> None:
+def _replay_data(batch: AnyBatch, record: Record, machine: Machine, types: RecordTypes) -> None:
     if record.key is None:
         raise ValueError(f"the record at offset {record.offset} has no key")
     try:
@@ -70,10 +76,7 @@ def _replay_data(batch: RecordBatch, record: Record, machine: Machine, types: Re
     if record.value is not None:
         value, version = types.decode_value(key, record.value)
         decoded = CoordinatorRecord(key, value, version)
-    is_transactional = batch.is_transactional
-    machine.replay(
-        record.offset,
-        batch.producer_id if is_transactional else -1,
-        batch.producer_epoch if is_transactional else -1,
-        decoded,
-    )
+    producer_id, producer_epoch = -1, -1
+    if isinstance(batch, RecordBatch) and batch.is_transactional:
+        producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
+    machine.replay(record.offset, producer_id, producer_epoch, decoded)

@@ -34,7 +34,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from kraftpy.coordinator.batch import OpenBatch, Producer, space_for
+from kraftpy.coordinator.batch import EncodedRecord, OpenBatch, Producer, encode_record, space_for
 from kraftpy.coordinator.failures import for_clients, not_coordinator, unexpected
 from kraftpy.coordinator.outcome import CoordinatorError, CoordinatorRecord, Outcome, Reply
 from kraftpy.coordinator.ports import Machine, ShardContext, ShardLog
@@ -45,12 +45,13 @@ from kraftpy.coordinator.writes import Write
 from kraftpy.log.verifications import NO_GUARD, VerificationGuard
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.image import MetadataImage
-from kraftpy.protocol.coordinator_records import RecordTypes, encode_key, encode_value
+from kraftpy.protocol.coordinator_records import RecordTypes
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.purgatory.timer import Timer, TimerTask
 from kraftpy.records.batch import HEADER_SIZE
 from kraftpy.records.compression import Codec
 from kraftpy.records.control import EndTransactionMarker, build_end_transaction
+from kraftpy.records.errors import CorruptRecord
 from kraftpy.world import Buffer, Clock, InternalInvariant
 
 __all__ = ["Shard", "ShardSettings", "ShardState", "ShardWorld"]
@@ -142,6 +143,10 @@ class Shard(Generic[_Machine]):
     def __repr__(self) -> str:
         return f"Shard({self.partition}, epoch {self.leader_epoch}, {self.state.name})"
 
+    @property
+    def is_loading(self) -> bool:
+        return self.state is ShardState.LOADING
+
     # What others ask for.
 
     def write(
@@ -199,8 +204,14 @@ class Shard(Generic[_Machine]):
     # Loading and closing.
 
     def load(self, data: Buffer) -> Iterator[None]:
-        """Replay whole batches of the log, pausing every few records."""
-        yield from replay_batches(data, self.machine, self.timeline, self._world.records)
+        """Replay batches of the log, of which only the last may be cut off; in pieces."""
+        before = self.timeline.last_written
+        for _ in replay_batches(data, self.machine, self.timeline, self._world.records):
+            yield
+            if not self.is_loading:
+                return  # Closed in the meantime: the machine must hear of nothing any more.
+        if self.timeline.last_written == before:
+            raise CorruptRecord(f"no batch can be read at offset {before}")
         self.timeline.committed(min(self.log.high_watermark, self.timeline.last_written))
 
     def begin_loading(self, offset: int) -> None:
@@ -363,7 +374,7 @@ class Shard(Generic[_Machine]):
 
     def _collect(self, write: Write, outcome: Outcome[Any], producer: Producer | None) -> None:
         """Replay the records and put them into the batch, together or one by one."""
-        records = [(record, _encode(record)) for record in outcome.records]
+        records = [(record, encode_record(record)) for record in outcome.records]
         pieces = [records] if outcome.is_atomic or producer else [[each] for each in records]
         # The operation has seen what is in the batch: if that is lost, so is this.
         error = None if producer is None else self._flush()
@@ -454,7 +465,7 @@ class Shard(Generic[_Machine]):
         return error
 
 
-_Encoded: TypeAlias = list[tuple[CoordinatorRecord, tuple[bytes, bytes | None]]]
+_Encoded: TypeAlias = list[tuple[CoordinatorRecord, EncodedRecord]]
 
 
 class _EndOfLinger(TimerTask):
@@ -467,13 +478,6 @@ class _EndOfLinger(TimerTask):
 
     def run(self) -> None:
         self._shard.linger_over(self._batch)
-
-
-def _encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-    value = record.value
-    return encode_key(record.key), (
-        None if value is None else encode_value(value, record.value_version)
-    )
 
 
 def _for_leaders(answer: _Answer | CoordinatorError) -> _Answer | CoordinatorError:

@@ -225,7 +225,6 @@ class BrokerPart:
             lifecycle.begin_shutdown()
         self.handlers = [
             *self._make_handlers(nursery, logs, parts, topic_metrics),
-            FindCoordinatorHandler(),
             InitProducerIdHandler(self._producer_ids(nursery, lifecycle)),
         ]
         return lifecycle, parts.replicas
@@ -238,13 +237,16 @@ class BrokerPart:
         topic_metrics: TopicMetrics,
     ) -> list[Handler]:
         forwarder = Forwarder(self._channel(nursery, "forwarding"), nursery)
+        creation = self._creation(forwarder)
+        creates_topics = self.config.current.get_bool("auto.create.topics.enable")
         return [
             *metadata_handlers(
                 self.metadata,
                 forwarder=forwarder,
-                creation=self._creation(forwarder),
+                creation=creation if creates_topics else None,
                 config=self.config,
             ),
+            FindCoordinatorHandler({}, creation),
             *data_handlers(
                 data_settings(self.config.current),
                 self.world,
@@ -303,10 +305,8 @@ class BrokerPart:
             nursery,
         )
 
-    def _creation(self, forwarder: Forwarder) -> AutoTopicCreation | None:
+    def _creation(self, forwarder: Forwarder) -> AutoTopicCreation:
         config = self.config.current
-        if not config.get_bool("auto.create.topics.enable"):
-            return None
         template = TopicTemplate(
             config.get_int("num.partitions"), config.get_int("default.replication.factor")
         )

@@ -196,8 +196,9 @@ class ShardRig(Generic[_Machine]):
             reload=self._reload,
         )
         shard.begin_loading(self.log.log_start_offset)
-        for _ in shard.load(self.log.read_now(0)):
-            pass
+        if self.log.log_end_offset > self.log.log_start_offset:
+            for _ in shard.load(self.log.read_now(0)):
+                pass
         shard.activate()
         assert shard.state is ShardState.ACTIVE
         return shard
