@@ -126,7 +126,7 @@ class SnapshotFiles:
 
     async def take_in(self, writer: SnapshotWriter) -> None:
         """For SnapshotWriter.freeze: the file is complete and synced."""
-        await self._disk.rename(writer.path, self._path(writer.snapshot_id))
+        await self._disk.rename(writer.path, self.path(writer.snapshot_id))
         await self._disk.sync_directory(self._directory)
         if writer.snapshot_id not in self._ids:
             self._ids.append(writer.snapshot_id)
@@ -144,7 +144,7 @@ class SnapshotFiles:
         """
         if snapshot_id in self._ids:
             self._ids.remove(snapshot_id)
-            await self._disk.unlink(self._path(snapshot_id))
+            await self._disk.unlink(self.path(snapshot_id))
 
     # Reading.
 
@@ -170,11 +170,11 @@ class SnapshotFiles:
                 head = self.read(snapshot_id, 0, MAX_BATCH_BYTES)
             return read_snapshot_head(head)
         except RecordDataError as error:
-            raise CorruptSnapshotFileError(f"{self._path(snapshot_id)}: {error}") from error
+            raise CorruptSnapshotFileError(f"{self.path(snapshot_id)}: {error}") from error
 
     def _open(self, snapshot_id: SnapshotId) -> File:
         assert_always(snapshot_id in self._ids, "raft-snapshot-unknown", snapshot_id=snapshot_id)
-        return self._disk.open(self._path(snapshot_id))
+        return self._disk.open(self.path(snapshot_id))
 
-    def _path(self, snapshot_id: SnapshotId) -> str:
+    def path(self, snapshot_id: SnapshotId) -> str:
         return f"{self._directory}/{snapshot_name(snapshot_id)}"

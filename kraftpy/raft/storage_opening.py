@@ -8,6 +8,7 @@ What a crash can have left, and what is made of it:
 - A batch that does not continue the one before it ends the log. Not so below the offset up to which
   the log is known to have been synced (durable_end.py): that is no trace of a crash but damage, and
   what it would cut off is what the quorum has decided. The node refuses to start.
+- A newest snapshot that is not whole is damage too, since freezing makes it durable first.
 - A newest snapshot that the log does not lead to, because it ends before it or has another epoch
   there, is an installation that was interrupted, or has outlived the tail that it was made of. It
   covers what is committed, so the log restarts behind it.
@@ -46,10 +47,12 @@ from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, SnapshotId
 from kraftpy.raft.quorum import RecoveredState, learn_control_records
 from kraftpy.raft.quorum_state_file import QuorumStateFile
 from kraftpy.raft.rpc import METADATA_TOPIC_ID
-from kraftpy.raft.snapshot_files import SnapshotFiles
+from kraftpy.raft.snapshot_content import IncomingSnapshot
+from kraftpy.raft.snapshot_files import CorruptSnapshotFileError, SnapshotFiles
 from kraftpy.raft.storage import TOPIC_PARTITION, LeftFiles, RaftStorage
 from kraftpy.raft.voters import BOOTSTRAP_OFFSET, History, VoterSet
 from kraftpy.records.batch import RecordBatch
+from kraftpy.records.errors import RecordDataError
 from kraftpy.records.walker import batch_at, walk_batches
 from kraftpy.world import Clock, Disk, Random
 
@@ -88,6 +91,8 @@ async def open_storage(
     await _check_topic_id(disk, directory)
     snapshots = SnapshotFiles(disk, directory)
     await snapshots.load()
+    pace = Pace(clock)
+    await _check_newest_snapshot(snapshots, pace)
     stored_start = await _read_offset(disk, directory, LOG_START_OFFSET_CHECKPOINT)
     durable_end = DurableEnd(disk, directory)
     durable_end.read()
@@ -101,7 +106,6 @@ async def open_storage(
         owner=left_files,
         verify_transactions=False,
     )
-    pace = Pace(clock)
     try:
         log = await load_log(
             environment,
@@ -167,6 +171,23 @@ def _first_snapshot(
             f"{directory}: the log begins at {start_offset}, and no snapshot covers what is below"
         )
     return None
+
+
+async def _check_newest_snapshot(snapshots: SnapshotFiles, pace: Pace) -> None:
+    """Read it before anything is changed: it will be loaded, and others ask for it."""
+    newest = max(snapshots.ids, default=None)
+    if newest is None:
+        return
+    content = IncomingSnapshot()
+    position = 0
+    try:
+        while data := snapshots.read(newest, position, _READ_BYTES):
+            content.take(data)
+            position += len(data)
+            await pace.rest(len(data))
+        content.finish()
+    except RecordDataError as error:
+        raise CorruptSnapshotFileError(f"{snapshots.path(newest)}: {error}. {_REMEDY}") from error
 
 
 async def _cut_at_gap(log: PartitionLog, pace: Pace, durable_end: int) -> None:

@@ -188,7 +188,9 @@ async def test_a_snapshot_is_seen_when_it_is_frozen(disk: MemoryDisk) -> None:
     assert await disk.list_directory(DIRECTORY) == []
 
 
-@pytest.mark.parametrize("damage", ["empty", "torn", "flipped", "other"])
+@pytest.mark.parametrize(
+    "damage", ["empty", "torn", "flipped", "other", "its last byte", "a flipped end", "twice"]
+)
 async def test_a_damaged_snapshot_that_is_needed_is_named(disk: MemoryDisk, damage: str) -> None:
     snapshot_id = SnapshotId(5, 1)
     whole = snapshot_of(snapshot_id)
@@ -197,6 +199,9 @@ async def test_a_damaged_snapshot_that_is_needed_is_named(disk: MemoryDisk, dama
         "torn": whole[:70],
         "flipped": whole[:80] + bytes([whole[80] ^ 1]) + whole[81:],
         "other": data_batch(0, 1, b"no header").data,
+        "its last byte": whole[:-1],
+        "a flipped end": whole[:-1] + bytes([whole[-1] ^ 1]),
+        "twice": whole + whole,
     }[damage]
     put(disk, snapshot_name(snapshot_id), content)
     with pytest.raises(CorruptSnapshotFileError, match=snapshot_name(snapshot_id)):
