@@ -6,91 +6,23 @@ from functools import partial
 from typing import Any
 
 import pytest
-from shard_kit import HandClock, ShardRig, Waiting
+from coordinator.number_machine import NumberMachine, record
+from coordinator.shard_kit import HandClock, ShardRig, Waiting
 
 from kraftpy.coordinator.batch import Producer
 from kraftpy.coordinator.memory_shard_log import MemoryShardLog
-from kraftpy.coordinator.outcome import CoordinatorError, CoordinatorRecord, Outcome
-from kraftpy.coordinator.ports import ShardContext
+from kraftpy.coordinator.outcome import CoordinatorError, Outcome
 from kraftpy.coordinator.runtime import CoordinatorRuntime
 from kraftpy.coordinator.shard import Shard, ShardSettings, ShardState, ShardWorld
-from kraftpy.coordinator.timeline import TimelineMap
 from kraftpy.metadata.changes import ImageChanges
-from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
+from kraftpy.metadata.image import EMPTY_IMAGE
 from kraftpy.protocol.coordinator_records import GROUP_RECORDS, encode_key
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValue
+from kraftpy.protocol.schema.group_records import OffsetCommitKey
 from kraftpy.purgatory.timer import Timer
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.records.reader import read_records
-
-
-def record(name: str, number: int | None) -> CoordinatorRecord:
-    key = OffsetCommitKey(group="group", topic=name, partition=0)
-    if number is None:
-        return CoordinatorRecord(key)
-    return CoordinatorRecord(key, OffsetCommitValue(offset=number), value_version=3)
-
-
-class NumberMachine:
-    """Numbers by name; a number of -1 can't be replayed."""
-
-    def __init__(self, context: ShardContext) -> None:
-        self.context = context
-        self.numbers: TimelineMap[str, int] = TimelineMap(context.timeline)
-        self.pending: TimelineMap[tuple[int, str], int] = TimelineMap(context.timeline)
-        self.offsets: list[int] = []
-        self.events: list[str] = []
-
-    def replay(
-        self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord
-    ) -> None:
-        assert isinstance(record.key, OffsetCommitKey)
-        name = record.key.topic
-        self.offsets.append(offset)
-        if record.value is None:
-            self.numbers.pop(name)
-            return
-        assert isinstance(record.value, OffsetCommitValue)
-        if record.value.offset < 0:
-            raise ValueError("a number below zero")
-        if producer_id >= 0:
-            self.pending[producer_id, name] = record.value.offset
-        else:
-            self.numbers[name] = record.value.offset
-
-    def replay_marker(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> None:
-        for key in [key for key in self.pending if key[0] == producer_id]:
-            number = self.pending.pop(key)
-            assert number is not None
-            if is_commit:
-                self.numbers[key[1]] = number
-
-    def loaded(self) -> None:
-        self.events.append("loaded")
-
-    def unloaded(self) -> None:
-        self.events.append("unloaded")
-
-    def metadata_changed(self, changes: ImageChanges, image: MetadataImage) -> None:
-        self.events.append("metadata")
-
-    # Operations.
-
-    def put(self, *pairs: tuple[str, int | None], atomic: bool = True) -> Outcome[str]:
-        records = [record(name, number) for name, number in pairs]
-        return Outcome(records, answer="put", is_atomic=atomic)
-
-    def add_one(self, name: str) -> Outcome[int]:
-        number = (self.numbers.get(name) or 0) + 1
-        return Outcome([record(name, number)], answer=number)
-
-    def look(self) -> Outcome[dict[str, int]]:
-        return Outcome(answer=dict(self.numbers.items()))
-
-    def committed(self) -> dict[str, int]:
-        return dict(self.numbers.committed_items())
 
 
 def make_rig(**options: Any) -> ShardRig[NumberMachine]:
@@ -412,6 +344,25 @@ def test_loading_takes_over_everything_and_passes_over_what_it_does_not_know() -
     rig.commit()
     assert rig.shard.read(NumberMachine.committed) == {"b": 2}
     assert rig.call(lambda machine: machine.add_one("b")) == 3
+
+
+def test_a_log_is_loaded_in_pieces() -> None:
+    """GRP-6: meanwhile there is no coordinator; one that is closed hears of nothing any more."""
+    rig = make_rig()
+    rig.call(lambda machine: machine.put(*[(f"name-{number}", number) for number in range(200)]))
+    runtime, loading = make_runtime()
+    runtime.elected(0, 0, rig.log)
+    [shard] = loading
+    pieces = shard.load(rig.log.read_now(0))
+    next(pieces)
+    assert 0 < len(shard.machine.offsets) < 200
+    waiting = Waiting()
+    runtime.write(0, NumberMachine.look, waiting)
+    assert waiting.error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    replayed = len(shard.machine.offsets)
+    runtime.resigned(0, None)
+    assert not list(pieces)
+    assert len(shard.machine.offsets) == replayed
 
 
 def test_what_is_committed_while_a_log_is_loaded_is_seen_when_it_is_active() -> None:
