@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from broker.replica_rig import Rig, topic
+from broker.replica_rig import Rig, batch, topic
 from coordinator.number_machine import NumberMachine
 from coordinator.shard_kit import Waiting
 
 from kraftpy.broker.coordinator_host import CoordinatorHost
 from kraftpy.coordinator.batch import Producer
+from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.coordinator.shard import Shard, ShardSettings, ShardState
 from kraftpy.protocol.coordinator_records import GROUP_RECORDS
 from kraftpy.protocol.errors import ErrorCode
@@ -152,3 +153,18 @@ async def test_a_write_to_too_few_replicas_is_refused_and_forgotten(
         await rig.settle()
         assert (await put(host, "a", 1)).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert not shard.machine.numbers
+
+
+async def test_the_log_of_an_epoch_that_is_over_takes_nothing(autojump_clock: object) -> None:
+    """Also if the same broker leads again: another shard has the partition."""
+    rig = Rig()
+    async with hosting(rig) as host:
+        await rig.apply(*topic(TOPIC, 1, replicas=(1,)))
+        old = (await active(host)).log
+        rig.metadata.change(TOPIC, 0, leader=1)
+        await rig.settle()
+        with pytest.raises(CoordinatorError) as caught:
+            old.append(batch(b"x"))
+        assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        with pytest.raises(CoordinatorError):
+            await old.read(0, 100)

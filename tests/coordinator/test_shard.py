@@ -365,6 +365,15 @@ def test_a_log_is_loaded_in_pieces() -> None:
     assert len(shard.machine.offsets) == replayed
 
 
+def test_a_log_may_begin_within_a_batch() -> None:
+    rig = make_rig()
+    rig.call(lambda machine: machine.put(("a", 1), ("b", 2), ("c", 3)))
+    rig.log.log_start_offset = 1
+    rig.move()
+    assert rig.machine.offsets == [1, 2]
+    assert rig.shard.read(NumberMachine.committed) == {"b": 2, "c": 3}
+
+
 def test_what_is_committed_while_a_log_is_loaded_is_seen_when_it_is_active() -> None:
     """The news came when there was nothing to tell them to."""
     runtime, loading = make_runtime()
