@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kraftpy.net.service import Answer, Channel, Part
@@ -134,8 +134,12 @@ class RequestContext:
 
         Only InternalInvariant passes: our own state can't be trusted any more.
         """
+        self.resume(lambda: self._handler.handle(self._request, self))
+
+    def resume(self, work: Callable[[], Response | None]) -> None:
+        """Go on with a request that had to wait for something: as `serve`, with `work`."""
         try:
-            response = self._handler.handle(self._request, self)
+            response = work()
         except InternalInvariant:
             raise
         except Exception as error:
@@ -171,6 +175,10 @@ class RequestContext:
     def throttle(self, milliseconds: int) -> None:
         """Read no further from this connection for that long; to be called before answering."""
         self._answer.throttle(milliseconds)
+
+    def keep_order(self) -> None:
+        """Serve nothing else of this connection before this is answered; for `handle` to call."""
+        self._answer.keep_order()
 
     def describe(self) -> str:
         """Names and values for a log line."""

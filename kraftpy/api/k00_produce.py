@@ -9,6 +9,10 @@ A partition's failure is its own: the others are appended and answered (NET-91).
 is nobody to tell, but for the connection, which is closed (NET-92).
 
 Clients don't write to internal topics, except for the admin client of Kafka's own tools.
+
+A request with a transactional id may have to wait before it is appended, for a word of the
+transaction coordinator (transactional_produce.py). Then its batches are copied, and the connection
+keeps its order: what comes behind must not be appended before.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from typing import Final, TypeAlias, cast
 from kraftpy.api.handler import ApiError, Handler, RequestContext
 from kraftpy.api.leader_hints import LeaderHints, is_misdirected
 from kraftpy.api.partition_view import INTERNAL_TOPICS
+from kraftpy.api.produce_append import ProduceAppend, fail, fail_by
+from kraftpy.api.transactional_produce import ProduceVerification
 from kraftpy.broker.delayed_produce import DelayedProduce, PendingAppend
 from kraftpy.broker.hosted_replicas import HostedReplicas
 from kraftpy.broker.partition import ALL_IN_SYNC, Partition, ReplicaError
@@ -36,7 +42,6 @@ from kraftpy.observe.topic_metrics import (
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID
 from kraftpy.protocol.schema.k00_produce import (
-    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -73,19 +78,6 @@ _EXPIRES: Final = "ExpiresPerSec"
 _Records: TypeAlias = Buffer | None
 
 
-class _Append:
-    """A partition of the request that is to be appended to, and its place in the answer."""
-
-    __slots__ = ("partition", "records", "result")
-
-    def __init__(
-        self, partition: Partition, records: Buffer, result: PartitionProduceResponse
-    ) -> None:
-        self.partition = partition
-        self.records = records
-        self.result = result
-
-
 class ProduceHandler(Handler):
     api_key = 0
 
@@ -97,8 +89,11 @@ class ProduceHandler(Handler):
         clock: Clock,
         metrics: TopicMetrics,
         registry: MetricRegistry,
+        verification: ProduceVerification | None = None,
     ) -> None:
+        """Without `verification`, logs take transactional batches as they come, or refuse them."""
         self._replicas = replicas
+        self._verification = verification
         self._hints = hints
         self._clock = clock
         self._metrics = metrics
@@ -110,8 +105,44 @@ class ProduceHandler(Handler):
         acks = request.acks
         if acks not in (ALL_IN_SYNC, _NO_ACKS, _LEADER_ONLY):
             for each in appends:
-                _fail(each.result, ErrorCode.INVALID_REQUIRED_ACKS)
+                fail(each.result, ErrorCode.INVALID_REQUIRED_ACKS)
             return self._finished(answer, context)
+        if request.transactional_id is not None and self._verification is not None:
+            return self._append_verified(self._verification, request, appends, answer, context)
+        return self._append_all(appends, acks, request.timeout_ms, answer, context)
+
+    def _append_verified(
+        self,
+        verification: ProduceVerification,
+        request: ProduceRequest,
+        appends: list[ProduceAppend],
+        answer: ProduceResponse,
+        context: RequestContext,
+    ) -> ProduceResponse | None:
+        """Append when the transaction coordinator has spoken, if it must be asked."""
+        acks, timeout_ms = request.acks, request.timeout_ms
+        unverified = verification.begin(appends, context.api_version)
+
+        def append() -> ProduceResponse | None:
+            verified = [each for each in appends if not each.has_failed]
+            return self._append_all(verified, acks, timeout_ms, answer, context)
+
+        if not unverified:
+            return append()
+        for each in appends:
+            each.records = bytearray(each.records)
+        context.keep_order()
+        verification.ask(request, unverified, context.api_version, lambda: context.resume(append))
+        return None
+
+    def _append_all(
+        self,
+        appends: list[ProduceAppend],
+        acks: int,
+        timeout_ms: int,
+        answer: ProduceResponse,
+        context: RequestContext,
+    ) -> ProduceResponse | None:
         now_ms = self._clock.monotonic_ms()
         pending: list[PendingAppend] = []
         for each in appends:
@@ -128,13 +159,13 @@ class ProduceHandler(Handler):
             _end_without_answer(answer, context)
             return None
         if pending:
-            self._wait(pending, request.timeout_ms, answer, context)
+            self._wait(pending, timeout_ms, answer, context)
             return None
         return self._finished(answer, context)
 
     def _admit(
         self, request: ProduceRequest, context: RequestContext, answer: ProduceResponse
-    ) -> list[_Append]:
+    ) -> list[ProduceAppend]:
         """What can be appended as far as one can tell beforehand; the rest fails in `answer`."""
         version = context.api_version
         replicas = self._replicas
@@ -155,13 +186,13 @@ class ProduceHandler(Handler):
                 else:
                     found = replicas.lookup((topic.name, data.index))
                 if isinstance(found, ErrorCode):
-                    _fail(result, found)
+                    fail(result, found)
                     self._count_failure(found, None)
                     continue
                 try:
                     batch = single_batch(cast("_Records", data.records), produce_version=version)
                 except RecordDataError as error:
-                    _fail_by(result, error)
+                    fail_by(result, error)
                     self._count_failure(error.error_code, found)
                     continue
                 is_transactional = is_transactional or batch.is_transactional
@@ -169,23 +200,25 @@ class ProduceHandler(Handler):
                     found.topic_partition[0] in INTERNAL_TOPICS
                     and context.client_id != _ADMIN_CLIENT
                 ):
-                    _fail(result, ErrorCode.INVALID_TOPIC_EXCEPTION, "an internal topic")
+                    fail(result, ErrorCode.INVALID_TOPIC_EXCEPTION, "an internal topic")
                     continue
-                appends.append(_Append(found, batch.data, result))
+                appends.append(ProduceAppend(found, batch, result))
         if is_transactional and request.transactional_id is None:
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return appends
 
-    def _append(self, each: _Append, acks: int, now_ms: int) -> AppendInfo | None:
+    def _append(self, each: ProduceAppend, acks: int, now_ms: int) -> AppendInfo | None:
         partition, result = each.partition, each.result
         topic = partition.topic_partition[0]
         metrics = self._metrics
         now = self._clock.monotonic()
         metrics.mark(TOTAL_PRODUCE_REQUESTS, topic, now)
         try:
-            info = partition.append(each.records, required_acks=acks, now_ms=now_ms)
+            info = partition.append(
+                each.records, required_acks=acks, now_ms=now_ms, guard=each.guard
+            )
         except (ReplicaError, LogError, RecordDataError) as error:
-            _fail_by(result, error)
+            fail_by(result, error)
             self._count_failure(error.error_code, partition)
             return None
         result.base_offset = info.first_offset
@@ -288,21 +321,3 @@ def _end_without_answer(answer: ProduceResponse, context: RequestContext) -> Non
                 context.disconnect()
                 return
     context.respond_nothing()
-
-
-def _fail(result: PartitionProduceResponse, code: ErrorCode, message: str | None = None) -> None:
-    result.error_code = code
-    result.error_message = code.message if message is None else message
-
-
-def _fail_by(
-    result: PartitionProduceResponse, error: ReplicaError | LogError | RecordDataError
-) -> None:
-    _fail(result, error.error_code, str(error))
-    if isinstance(error, RecordDataError):
-        result.record_errors = [
-            BatchIndexAndErrorMessage(
-                batch_index=fault.batch_index, batch_index_error_message=fault.message
-            )
-            for fault in error.record_faults
-        ]

@@ -127,6 +127,9 @@ class _EnvelopeAnswer:
     def throttle(self, milliseconds: int) -> None:
         """Not here: the broker's connection carries others' requests, too."""
 
+    def keep_order(self) -> None:
+        """Likewise."""
+
 
 class _ForwardedChannel:
     """The client's connection, as far as the controller knows it."""

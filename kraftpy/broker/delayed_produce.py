@@ -11,14 +11,20 @@ something better is known; so when the time is over, nothing has to be done but 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from kraftpy.broker.hosted_replicas import HostedReplicas, find_again
 from kraftpy.broker.partition import ALL_IN_SYNC, Partition
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.schema.k00_produce import PartitionProduceResponse
 from kraftpy.purgatory.operation import DelayedOperation
 
 __all__ = ["DelayedProduce", "PendingAppend"]
+
+
+class HasErrorCode(Protocol):
+    """A partition's part of an answer."""
+
+    error_code: int
 
 
 class PendingAppend:
@@ -30,7 +36,7 @@ class PendingAppend:
         self,
         partition: Partition,
         required_offset: int,
-        answer: PartitionProduceResponse,
+        answer: HasErrorCode,
         *,
         acks: int,
     ) -> None:

@@ -88,6 +88,9 @@ class PlacedAnswer(Departure):
         assert_always(self.kind is None, "answer.throttled-after-finishing")
         self.throttle_ms = max(self.throttle_ms, milliseconds)
 
+    def keep_order(self) -> None:
+        self.runs_ahead = False
+
     def on_left(self) -> None:
         self._owner.on_answer_left(self)
 

@@ -303,7 +303,9 @@ class Connection:
             self._service.serve(self, frame, answer)
             if answer.kind is None:
                 answer.handled = self._surroundings.clock.monotonic()
-                if not self._runs_all_ahead and not self._service.may_run_ahead(frame):
+                if not self._runs_all_ahead and not (
+                    answer.runs_ahead and self._service.may_run_ahead(frame)
+                ):
                     self._line.keep_order_behind(answer)
         except BaseException:
             # The connection closes, and nobody will finish this answer.

@@ -109,7 +109,7 @@ class AnswerLine:
         self.outstanding_count = 0
         self.outstanding_bytes = 0
         self.pending_count = 0
-        # One is pending that nothing may run ahead of; so it is the last, and the only pending one.
+        # One is pending that nothing may run ahead of; so it is the last one.
         self.keeps_order = False
         self.corked_bytes = 0
         self._is_corked = False

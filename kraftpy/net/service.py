@@ -94,6 +94,13 @@ class Answer(Protocol):
         """
         ...
 
+    def keep_order(self) -> None:
+        """Serve no further frame of this connection before this answer is finished.
+
+        To be called while the request is served, for one that might otherwise run ahead.
+        """
+        ...
+
 
 class Service(Protocol):
     """The meaning of frames, on one listener."""

@@ -46,6 +46,7 @@ class RecordingAnswer:
     outcome: str = ""
     sent: bytes = b""
     throttled_ms: int = 0
+    keeps_order: bool = False
     recorders: list[RequestRecorder] = field(default_factory=list)
 
     def measure(self, recorder: RequestRecorder) -> None:
@@ -64,6 +65,10 @@ class RecordingAnswer:
 
     def throttle(self, milliseconds: int) -> None:
         self.throttled_ms = milliseconds
+
+    def keep_order(self) -> None:
+        assert not self.outcome
+        self.keeps_order = True
 
     def _finish(self, outcome: str) -> None:
         assert not self.outcome, f"{outcome} after {self.outcome}"
