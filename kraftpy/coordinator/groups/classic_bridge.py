@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kraftpy.coordinator.groups.classic_member import JoinReply, SyncReply
+from kraftpy.coordinator.groups.classic_member import JoinCall, SyncReply
 from kraftpy.coordinator.groups.group import Group
 from kraftpy.coordinator.outcome import Outcome
-from kraftpy.protocol.schema.k11_join_group import JoinGroupRequest, JoinGroupResponse
+from kraftpy.protocol.schema.k11_join_group import JoinGroupResponse
 from kraftpy.protocol.schema.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 from kraftpy.protocol.schema.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kraftpy.protocol.schema.k14_sync_group import SyncGroupRequest, SyncGroupResponse
@@ -22,15 +22,7 @@ __all__ = ["ClassicMembers"]
 class ClassicMembers(Protocol):
     """Those in consumer groups. `group` is one that is not empty."""
 
-    def join(
-        self,
-        group: Group,
-        request: JoinGroupRequest,
-        api_version: int,
-        client_id: str,
-        client_host: str,
-        reply: JoinReply,
-    ) -> Outcome[JoinGroupResponse]: ...
+    def join(self, group: Group, call: JoinCall) -> Outcome[JoinGroupResponse]: ...
 
     def sync(
         self, group: Group, request: SyncGroupRequest, reply: SyncReply

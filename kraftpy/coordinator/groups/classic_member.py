@@ -7,11 +7,15 @@ from typing import NamedTuple, TypeAlias
 
 from kraftpy.coordinator.outcome import CoordinatorError, Reply
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.schema.k11_join_group import JoinGroupRequestProtocol, JoinGroupResponse
+from kraftpy.protocol.schema.k11_join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from kraftpy.protocol.schema.k14_sync_group import SyncGroupResponse
 from kraftpy.world import InternalInvariant
 
-__all__ = ["ClassicMember", "JoinProtocol", "JoinReply", "SyncReply", "protocols_of"]
+__all__ = ["ClassicMember", "JoinCall", "JoinProtocol", "JoinReply", "SyncReply", "protocols_of"]
 
 JoinReply: TypeAlias = Reply[JoinGroupResponse]
 SyncReply: TypeAlias = Reply[SyncGroupResponse]
@@ -30,6 +34,27 @@ def protocols_of(given: Iterable[JoinGroupRequestProtocol]) -> tuple[JoinProtoco
     for each in given:
         by_name.setdefault(each.name, bytes(each.metadata))
     return tuple(JoinProtocol(name, metadata) for name, metadata in by_name.items())
+
+
+class JoinCall(NamedTuple):
+    """A JoinGroup, who sends it, and who wants the answer."""
+
+    request: JoinGroupRequest
+    api_version: int
+    client_id: str
+    client_host: str
+    reply: JoinReply
+
+    @property
+    def protocols(self) -> tuple[JoinProtocol, ...]:
+        return protocols_of(self.request.protocols)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The first version has none of its own."""
+        request = self.request
+        is_first = self.api_version == 0
+        return request.session_timeout_ms if is_first else request.rebalance_timeout_ms
 
 
 class ClassicMember:

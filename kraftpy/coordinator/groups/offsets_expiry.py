@@ -1,0 +1,149 @@
+"""What becomes of offsets that nobody needs: they expire, or go with their topic.
+
+Both mean to look at every offset of the shard, which may be many. It is done group by group, so
+many at a time that others hardly notice, each part an operation with its own tombstones. What is
+not done because the shard moves, or because a write fails, is done by the next round.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from kraftpy.coordinator.groups.directory import GroupDirectory
+from kraftpy.coordinator.groups.group import Group
+from kraftpy.coordinator.groups.offsets import Offsets, offset_tombstone
+from kraftpy.coordinator.groups.offsets_state import StoredOffset
+from kraftpy.coordinator.groups.settings import GroupSettings
+from kraftpy.coordinator.outcome import CoordinatorRecord, Outcome
+from kraftpy.coordinator.ports import ShardContext
+
+__all__ = ["OffsetsExpiry"]
+
+log = logging.getLogger(__name__)
+
+_EXPIRY_KEY: Final = "expire-offsets"
+_DELETION_KEY: Final = "delete-offsets-of-topics"
+# Offsets that are looked at in one go: about a millisecond.
+_SLICE: Final = 500
+
+
+class OffsetsExpiry:
+    __slots__ = ("_context", "_deleted", "_directory", "_offsets", "_settings", "expired_count")
+
+    def __init__(
+        self,
+        context: ShardContext,
+        directory: GroupDirectory,
+        offsets: Offsets,
+        settings: GroupSettings,
+    ) -> None:
+        self._context = context
+        self._directory = directory
+        self._offsets = offsets
+        self._settings = settings
+        # Topics whose offsets are being deleted, and where the log ended when they went.
+        self._deleted: dict[str, int] = {}
+        self.expired_count = 0
+
+    # Expiry.
+
+    def start(self) -> None:
+        """Look after the usual time, and again and again."""
+        interval_ms = self._settings.offsets_retention_check_interval_ms
+        self._context.timers.schedule(_EXPIRY_KEY, interval_ms, self._begin_round)
+
+    def _begin_round(self) -> Outcome[None]:
+        group_ids = deque(group.group_id for group in self._directory.all())
+        return self._expire(group_ids, self.expired_count, self._context.clock.monotonic_ms())
+
+    def _expire(self, group_ids: deque[str], count_before: int, started_ms: int) -> Outcome[None]:
+        records = self._slice(group_ids, self._expired_of)
+        if group_ids:
+            rest = partial(self._expire, group_ids, count_before, started_ms)
+            self._context.timers.schedule(_EXPIRY_KEY, 0, rest)
+        else:
+            self.start()
+            log.info(
+                "removed %d expired offsets in %d ms",
+                self.expired_count - count_before,
+                self._context.clock.monotonic_ms() - started_ms,
+            )
+        return Outcome(records, is_atomic=False)
+
+    def _expired_of(self, group_id: str) -> tuple[list[CoordinatorRecord], int]:
+        """Tombstones for what has expired in a group, and for the group itself if that was all."""
+        group = self._directory.get(group_id)
+        if group is None:
+            return [], 0
+        now_ms = self._context.clock.wall_ms()
+        state = self._offsets.state
+        stored_offsets = state.committed.of_group(group_id)
+        records = [
+            offset_tombstone(group_id, partition)
+            for partition, stored in stored_offsets
+            if not group.is_subscribed_to(partition[0])
+            and self._has_expired(group, stored, now_ms)
+            and not state.is_pending(group_id, partition)
+        ]
+        self.expired_count += len(records)
+        is_bare = len(records) == len(stored_offsets) and not state.has_pending(group_id)
+        if is_bare and group.is_empty:
+            records += group.tombstones()
+        return records, len(stored_offsets)
+
+    def _has_expired(self, group: Group, stored: StoredOffset, now_ms: int) -> bool:
+        base_ms = group.offset_retention_base_ms(stored.commit_timestamp_ms)
+        if base_ms is None:
+            return False
+        if stored.expire_timestamp_ms >= 0:
+            return now_ms >= stored.expire_timestamp_ms
+        return now_ms - base_ms >= self._settings.offsets_retention_ms
+
+    # Deleted topics.
+
+    def topics_deleted(self, names: Iterable[str]) -> None:
+        """Delete their offsets; not those that come for another topic of the same name."""
+        end = self._context.timeline.last_written
+        for name in names:
+            self._deleted[name] = end
+        if self._deleted:
+            group_ids = deque(self._offsets.state.group_ids())
+            self._context.timers.schedule(_DELETION_KEY, 0, partial(self._delete, group_ids))
+
+    def _delete(self, group_ids: deque[str]) -> Outcome[None]:
+        records = self._slice(group_ids, self._deleted_of)
+        if group_ids:
+            self._context.timers.schedule(_DELETION_KEY, 0, partial(self._delete, group_ids))
+        else:
+            log.info("offsets of deleted topics are removed: %s", ", ".join(self._deleted))
+            self._deleted.clear()
+        return Outcome(records, is_atomic=False)
+
+    def _deleted_of(self, group_id: str) -> tuple[list[CoordinatorRecord], int]:
+        partitions = self._offsets.state.partitions_of(group_id)
+        records = [
+            offset_tombstone(group_id, partition)
+            for partition in partitions
+            if partition[0] in self._deleted
+            and self._offsets.state.newest_record_offset(group_id, partition)
+            < self._deleted[partition[0]]
+        ]
+        return records, len(partitions)
+
+    @staticmethod
+    def _slice(
+        group_ids: deque[str], look_at: Callable[[str], tuple[list[CoordinatorRecord], int]]
+    ) -> list[CoordinatorRecord]:
+        """Take groups from the list until enough offsets are looked at."""
+        records: list[CoordinatorRecord] = []
+        looked_at = 0
+        while group_ids and looked_at < _SLICE:
+            found, count = look_at(group_ids.popleft())
+            records += found
+            # A group without offsets is work, too.
+            looked_at += count + 1
+        return records
