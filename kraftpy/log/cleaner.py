@@ -117,7 +117,7 @@ class Cleaner:
         self._paused: dict[TopicPartition, int] = {}
         self._current: dict[TopicPartition, _Current] = {}
         self._choosing = trio.Lock()
-        # The numbers of the tasks that run, and what wakes whoever starts them.
+        # The numbers of the tasks that run, and what wakes them and whoever starts them.
         self._tasks: set[int] = set()
         self._configured = trio.Event()
         # Why a log can't be cleaned.
@@ -135,11 +135,13 @@ class Cleaner:
     def configure(self, settings: CleanerSettings) -> None:
         """New settings; the speed limit holds at once, the others from the next cleaning on.
 
-        A cleaning under way keeps its memory, and a task that is one too many ends with it.
+        A cleaning under way keeps its memory, and a task that is one too many ends with it. Nobody
+        sits out a pause of the settings before.
         """
         self._settings = settings
         self._throttle.bytes_per_second = settings.max_bytes_per_second
         self._configured.set()
+        self._configured = trio.Event()
 
     # Directories and checkpoints.
 
@@ -228,14 +230,14 @@ class Cleaner:
                     if number not in self._tasks:
                         self._tasks.add(number)
                         nursery.start_soon(self._work, number, name=f"log-cleaner[{number}]")
-                self._configured = trio.Event()
                 await self._configured.wait()
 
     async def _work(self, number: int) -> None:
         try:
             while number < self._settings.task_count:
                 if not self._settings.is_enabled or not await self.clean_dirtiest():
-                    await self._clock.sleep(self._settings.backoff_ms / 1000)
+                    with self._clock.move_on_after(self._settings.backoff_ms / 1000):
+                        await self._configured.wait()
         finally:
             self._tasks.remove(number)
 

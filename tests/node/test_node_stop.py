@@ -64,7 +64,7 @@ def test_clients_are_served_until_they_are_closed_out() -> None:
         # The one that takes longest between its last log and its last port.
         leader = await active_controller(rig)
         name = f"n{leader}"
-        await rig.create("t", partitions=3, replicas=3, min_insync_replicas="2")
+        await rig.create("t", partitions=3, replicas=3, configs={"min.insync.replicas": "2"})
         led = await partition_led_by(rig, "t", leader)
 
         async def produce() -> int:

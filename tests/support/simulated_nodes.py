@@ -109,7 +109,11 @@ class SimulatedNodes:
         async with trio.open_nursery() as starting:
             for name in names:
                 config = self.config(name, names, settings or {})
-                starting.start_soon(self.nursery.start, self._run, name, config)
+                starting.start_soon(self.start_with, name, config)
+
+    async def start_with(self, name: str, config: NodeConfig) -> None:
+        """One node, which may be of another kind."""
+        await self.nursery.start(self._run, name, config)
 
     async def _run(
         self, name: str, config: NodeConfig, *, task_status: trio.TaskStatus[object]
@@ -136,7 +140,12 @@ class SimulatedNodes:
         return await peer.request(request, max_version=max_version)
 
     async def create(
-        self, name: str, *, partitions: int = 1, replicas: int = 1, **configs: str
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: int = 1,
+        configs: Mapping[str, str] | None = None,
     ) -> Uuid:
         """The topic's id, when n1 knows a leader of each partition."""
         request = CreateTopicsRequest(
@@ -146,8 +155,8 @@ class SimulatedNodes:
                     num_partitions=partitions,
                     replication_factor=replicas,
                     configs=[
-                        CreatableTopicConfig(name=key.replace("_", "."), value=value)
-                        for key, value in configs.items()
+                        CreatableTopicConfig(name=key, value=value)
+                        for key, value in (configs or {}).items()
                     ],
                 )
             ],
@@ -198,9 +207,17 @@ class SimulatedNodes:
         return make_batch(*values, timestamp_ms=now_ms - age_ms, **options)
 
     async def produce(
-        self, topic: str, records: bytes, *, partition: int = 0, acks: int = -1, of: str = "n1"
+        self,
+        topic: str,
+        records: bytes,
+        *,
+        partition: int = 0,
+        acks: int = -1,
+        of: str = "n1",
+        transactional_id: str | None = None,
     ) -> PartitionProduceResponse:
         request = ProduceRequest(
+            transactional_id=transactional_id,
             acks=acks,
             timeout_ms=1_000,
             topic_data=[
