@@ -1,7 +1,7 @@
 """InitProducerId (22): an identity for a producer, by which its batches are told apart.
 
-Any broker gives one to an idempotent producer, with epoch 0. A transactional id has a coordinator,
-which alone may give one; there are no coordinators yet, so no broker is the right one to ask.
+Any broker gives one to an idempotent producer, with epoch 0. Under a transactional id only its
+coordinator may give one, which shuts out who had it before.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from typing import Final
 
 from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.broker.producer_ids import ProducerIds
+from kraftpy.coordinator.outcome import CoordinatorError
+from kraftpy.coordinator.transactions.identities import Claim, Identity
+from kraftpy.coordinator.transactions.service import TransactionService
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k22_init_producer_id import (
     InitProducerIdRequest,
@@ -19,13 +22,18 @@ from kraftpy.protocol.schema.k22_init_producer_id import (
 __all__ = ["InitProducerIdHandler"]
 
 _NONE: Final = -1
+_FIRST_VERSION_WITH_FENCED: Final = 4
 
 
 class InitProducerIdHandler(Handler):
     api_key = 22
 
-    def __init__(self, producer_ids: ProducerIds) -> None:
+    def __init__(
+        self, producer_ids: ProducerIds, transactions: TransactionService | None = None
+    ) -> None:
+        """Without `transactions`, this broker coordinates none."""
         self._producer_ids = producer_ids
+        self._transactions = transactions
 
     def handle(
         self, request: InitProducerIdRequest, context: RequestContext
@@ -33,10 +41,35 @@ class InitProducerIdHandler(Handler):
         # An id without an epoch, or the other way round, is nobody's identity.
         if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
             return _refusal(ErrorCode.INVALID_REQUEST)
-        if request.transactional_id is not None:
-            is_empty = request.transactional_id == ""
-            return _refusal(ErrorCode.INVALID_REQUEST if is_empty else ErrorCode.NOT_COORDINATOR)
+        if request.transactional_id is None:
+            self._give_any(context)
+            return None
+        if self._transactions is None:
+            return _refusal(ErrorCode.NOT_COORDINATOR)
+        given = None
+        if request.producer_id != _NONE:
+            given = Identity(request.producer_id, request.producer_epoch)
 
+        def reply(answer: Identity | CoordinatorError) -> None:
+            if not isinstance(answer, CoordinatorError):
+                context.respond(
+                    InitProducerIdResponse(
+                        producer_id=answer.producer_id, producer_epoch=answer.epoch
+                    )
+                )
+                return
+            code = answer.code
+            if code is ErrorCode.PRODUCER_FENCED and (
+                context.api_version < _FIRST_VERSION_WITH_FENCED
+            ):
+                code = ErrorCode.INVALID_PRODUCER_EPOCH
+            context.respond(_refusal(code))
+
+        claim = Claim(request.transactional_id, request.transaction_timeout_ms, given)
+        self._transactions.init_producer_id(claim, reply)
+        return None
+
+    def _give_any(self, context: RequestContext) -> None:
         def reply(outcome: int | ErrorCode) -> None:
             if isinstance(outcome, ErrorCode):
                 context.respond(_refusal(outcome))
@@ -44,7 +77,6 @@ class InitProducerIdHandler(Handler):
                 context.respond(InitProducerIdResponse(producer_id=outcome, producer_epoch=0))
 
         self._producer_ids.provide(reply)
-        return None
 
     def error_answer(
         self, request: InitProducerIdRequest, context: RequestContext, code: ErrorCode, message: str

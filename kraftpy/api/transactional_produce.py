@@ -16,7 +16,6 @@ from typing import Final
 
 from kraftpy.api.handler import ApiError
 from kraftpy.api.produce_append import ProduceAppend, fail, fail_by
-from kraftpy.broker.hosted_replicas import log_of
 from kraftpy.broker.partition import ReplicaError
 from kraftpy.broker.transaction_verifier import Question, TransactionVerifier
 from kraftpy.coordinator.transactions.identities import Identity
@@ -25,7 +24,6 @@ from kraftpy.log.errors import LogError
 from kraftpy.log.verifications import NO_GUARD
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k00_produce import ProduceRequest
-from kraftpy.world import Clock
 
 __all__ = ["ProduceVerification"]
 
@@ -40,13 +38,8 @@ _PASSING: Final = (
 
 
 class ProduceVerification:
-    def __init__(
-        self, verifier: TransactionVerifier, *, is_enabled: Callable[[], bool], clock: Clock
-    ) -> None:
-        """`is_enabled` is `transaction.partition.verification.enable`."""
+    def __init__(self, verifier: TransactionVerifier) -> None:
         self._verifier = verifier
-        self._is_enabled = is_enabled
-        self._clock = clock
 
     def begin(self, appends: Sequence[ProduceAppend], api_version: int) -> list[ProduceAppend]:
         """Those that must be asked for, with the guards to append them with; some fail here."""
@@ -54,21 +47,16 @@ class ProduceVerification:
         identities = {(each.batch.producer_id, each.batch.producer_epoch) for each in transactional}
         if len(identities) > 1:
             raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "batches of several producers")
-        if not self._is_enabled():
-            return []
         return [each for each in transactional if self._needs_word(each, api_version)]
 
     def _needs_word(self, each: ProduceAppend, api_version: int) -> bool:
-        batch, partition = each.batch, each.partition
+        batch = each.batch
         try:
-            partition.check_leader()
-            producers = log_of(partition).producers
-            guard = producers.start_verification(
-                batch.producer_id,
-                epoch=batch.producer_epoch,
-                sequence=batch.base_sequence,
-                now_ms=self._clock.wall_ms(),
-                supports_epoch_bump=api_version >= _FIRST_VERSION_THAT_ADDS,
+            guard = self._verifier.begin(
+                each.partition,
+                Identity(batch.producer_id, batch.producer_epoch),
+                batch.base_sequence,
+                adds=api_version >= _FIRST_VERSION_THAT_ADDS,
             )
         except (ReplicaError, LogError) as error:
             fail_by(each.result, error)

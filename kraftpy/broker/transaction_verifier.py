@@ -25,12 +25,15 @@ from typing import Final, TypeAlias
 import trio
 
 from kraftpy.broker.broker_peers import BrokerPeers
+from kraftpy.broker.hosted_replicas import log_of
+from kraftpy.broker.partition import Partition
 from kraftpy.client.errors import UnsupportedVersion
 from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.coordinator.transactions.identities import Identity
 from kraftpy.coordinator.transactions.service import TransactionService
 from kraftpy.coordinator.transactions.state import FIRST_VERSION_WITH_EPOCH_BUMP
 from kraftpy.log.checkpoints import TopicPartition
+from kraftpy.log.verifications import NO_GUARD, VerificationGuard
 from kraftpy.observe.metrics import MetricName, MetricRegistry
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k24_add_partitions_to_txn import (
@@ -91,11 +94,13 @@ class TransactionVerifier:
         peers: BrokerPeers,
         service: TransactionService,
         coordinator_of: Callable[[str], int | None],
+        is_enabled: Callable[[], bool],
         registry: MetricRegistry,
     ) -> None:
         """`coordinator_of` a transactional id is the broker to ask, None while there is none.
 
-        `service` is this broker's own coordinator, which is asked directly.
+        `service` is this broker's own coordinator, which is asked directly. `is_enabled` is
+        `transaction.partition.verification.enable`.
         """
         self._broker_id = broker_id
         self._clock = clock
@@ -104,11 +109,30 @@ class TransactionVerifier:
         self._peers = peers
         self._service = service
         self._coordinator_of = coordinator_of
+        self._is_enabled = is_enabled
         self._failures = registry.meter(_FAILURES, clock.monotonic())
         self._times = registry.histogram(_TIMES)
         # By broker and transactional id.
         self._queued: dict[int, dict[str, _Waiting]] = {}
         self._under_way: list[int] = []
+
+    def begin(
+        self, partition: Partition, identity: Identity, sequence: int, *, adds: bool
+    ) -> VerificationGuard:
+        """What a transactional batch has to be appended with; NO_GUARD if nobody must be asked.
+
+        Raises ReplicaError or LogError.
+        """
+        partition.check_leader()
+        if not self._is_enabled():
+            return NO_GUARD
+        return log_of(partition).producers.start_verification(
+            identity.producer_id,
+            epoch=identity.epoch,
+            sequence=sequence,
+            now_ms=self._clock.wall_ms(),
+            supports_epoch_bump=adds,
+        )
 
     def ask(self, question: Question, timeout_ms: int, reply: _Reply) -> None:
         """Have `reply` called once with a verdict on each partition, perhaps at once."""
