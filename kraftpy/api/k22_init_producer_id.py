@@ -45,7 +45,8 @@ class InitProducerIdHandler(Handler):
             self._give_any(context)
             return None
         if self._transactions is None:
-            return _refusal(ErrorCode.NOT_COORDINATOR)
+            is_empty = request.transactional_id == ""
+            return _refusal(ErrorCode.INVALID_REQUEST if is_empty else ErrorCode.NOT_COORDINATOR)
         given = None
         if request.producer_id != _NONE:
             given = Identity(request.producer_id, request.producer_epoch)

@@ -142,6 +142,10 @@ class TransactionRig(ShardRig[TransactionMachine]):
         self.flush_all()
         return waiting.error
 
+    def advance(self, milliseconds: int) -> None:
+        super().advance(milliseconds)
+        self.flush_all()
+
     def flush_all(self) -> None:
         """What operations of the coordinator's own have written is committed, too."""
         if self.commits_at_once:
