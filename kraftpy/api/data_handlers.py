@@ -15,11 +15,13 @@ from kraftpy.api.k34_alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from kraftpy.api.k35_describe_log_dirs import DescribeLogDirsHandler
 from kraftpy.api.k61_describe_producers import DescribeProducersHandler
 from kraftpy.api.leader_hints import LeaderHints
+from kraftpy.api.transactional_produce import ProduceVerification
 from kraftpy.broker.fetch_reader import FetchReader
 from kraftpy.broker.fetch_sessions import FetchSessions
 from kraftpy.broker.hosted_replicas import HostedReplicas
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.broker.replica_selector import RACK_AWARE_SELECTOR, RackAwareSelector
+from kraftpy.broker.transaction_verifier import TransactionVerifier
 from kraftpy.log.manager import LogManager
 from kraftpy.net.line import Spawn
 from kraftpy.observe.metrics import MetricRegistry
@@ -51,9 +53,11 @@ def data_handlers(
     metrics: TopicMetrics,
     registry: MetricRegistry,
     moved: Callable[[Uuid, int, Uuid], None],
+    verifier: TransactionVerifier | None = None,
 ) -> list[Handler]:
     """`spawn` starts tasks that live as long as the broker; `moved` is told where a replica is
-    that has been moved to another directory (DirectoryAssignments.assign).
+    that has been moved to another directory (DirectoryAssignments.assign). Without `verifier`,
+    transactional batches are left to what the logs say of them.
     """
     clock = world.clock
     hints = LeaderHints(replicas, cluster)
@@ -74,7 +78,14 @@ def data_handlers(
         selector=RackAwareSelector() if is_rack_aware else None,
     )
     return [
-        ProduceHandler(replicas, hints, clock=clock, metrics=metrics, registry=registry),
+        ProduceHandler(
+            replicas,
+            hints,
+            clock=clock,
+            metrics=metrics,
+            registry=registry,
+            verification=None if verifier is None else ProduceVerification(verifier),
+        ),
         FetchHandler(
             replicas,
             sessions,
