@@ -8,6 +8,13 @@ that is being added already has to have them, one that is being removed still ha
 A proposal is answered, or overtaken by metadata with a newer partition epoch. A refusal that
 proves that nothing happened takes it back. One that does not prove it leaves it pending, without
 being sent again, until metadata says how things are.
+
+An answer may come before the metadata of the same change, and then says who is in the ISR, but not
+by which min.insync.replicas the controller has judged the ISR to be large enough: that setting may
+have been raised just before, so that who has left the ISR is an eligible leader now (ELR). Hence,
+for committing, answers only add to what metadata has told last. Whoever was in the ISR since then
+has to have the records, and the ISR of that metadata has to be large enough, which means that there
+was no eligible leader besides. So the maximal ISR has all members of the controller's ISR and ELR.
 """
 
 from __future__ import annotations
@@ -38,11 +45,6 @@ class IsrProposal:
     isr: tuple[int, ...]
     # The incarnation of each member of `isr`, as the leader knows it; -1 if it doesn't.
     broker_epochs: tuple[int, ...]
-
-    @property
-    def maximal_isr(self) -> tuple[int, ...]:
-        added = tuple([member for member in self.isr if member not in self.base.isr])
-        return self.base.isr + added
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +87,31 @@ def verdict(error: ErrorCode) -> Verdict:
     return _VERDICTS.get(error, Verdict.RETRY)
 
 
+def _together(some: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
+    return some + tuple([each for each in others if each not in some])
+
+
 class IsrState:
     """Of one partition. Before any metadata, the epochs are -1."""
 
-    __slots__ = ("_is_held", "committed", "maximal", "pending")
+    __slots__ = ("_is_held", "_told", "_told_since", "committed", "maximal", "pending")
 
     def __init__(self) -> None:
+        # The newest that is known, be it by metadata or by an answer.
         self.committed = CommittedIsr((), UNKNOWN, UNKNOWN)
+        # What metadata has told last, and everybody who was in the ISR since then.
+        self._told = self.committed
+        self._told_since: tuple[int, ...] = ()
         self.pending: IsrProposal | None = None
-        # All who may be in the ISR, as far as this leader can know.
+        # All who may be in the ISR or the ELR, as far as this leader can know.
         self.maximal: tuple[int, ...] = ()
         # An answer left open what became of the proposal: it waits for metadata.
         self._is_held = False
+
+    @property
+    def certain_size(self) -> int:
+        """What the ISR has for certain, whichever of those that are known holds."""
+        return min(len(self.committed.isr), len(self._told.isr))
 
     @property
     def to_send(self) -> IsrProposal | None:
@@ -106,7 +121,7 @@ class IsrState:
     def propose(self, isr: tuple[int, ...], broker_epochs: tuple[int, ...]) -> None:
         """Only when nothing is pending: the next change waits until this one is decided."""
         self.pending = IsrProposal(self.committed, isr, broker_epochs)
-        self.maximal = self.pending.maximal_isr
+        self.maximal = _together(self._told_since, isr)
 
     def adopt(self, metadata: CommittedIsr, replicas: tuple[int, ...]) -> None:
         """Whatever was proposed before this partition epoch, this is how things are.
@@ -115,10 +130,16 @@ class IsrState:
         proposed since then, which may be committed at this moment: that stays. Unless the
         controller can't ever agree, because the replicas are others than the leader thought.
         """
-        if metadata.partition_epoch > self.committed.partition_epoch:
-            self._commit(metadata)
-        elif self.pending is not None and not all(each in replicas for each in self.pending.isr):
-            self._commit(self.committed)
+        is_news = metadata.partition_epoch > self.committed.partition_epoch
+        pending = self.pending
+        self.committed = self._told = metadata
+        self._told_since = self.maximal = metadata.isr
+        if pending is None:
+            return
+        if is_news or not all(each in replicas for each in pending.isr):
+            self._decide()
+        else:
+            self.maximal = _together(metadata.isr, pending.isr)
 
     def answered(self, proposal: IsrProposal, answer: IsrAnswer) -> Verdict | None:
         """What the controller's answer means; None if metadata has decided in the meantime."""
@@ -129,9 +150,13 @@ class IsrState:
             meaning = Verdict.IN_DOUBT
         match meaning:
             case Verdict.COMMITTED:
-                self._commit(CommittedIsr(answer.isr, answer.leader_epoch, answer.partition_epoch))
+                self.committed = CommittedIsr(
+                    answer.isr, answer.leader_epoch, answer.partition_epoch
+                )
+                self._told_since = _together(self._told_since, answer.isr)
+                self._decide()
             case Verdict.NOT_DONE:
-                self._commit(self.committed)
+                self._decide()
             case Verdict.IN_DOUBT:
                 self._is_held = True
             case Verdict.RETRY:
@@ -144,8 +169,8 @@ class IsrState:
             and answer.partition_epoch >= self.committed.partition_epoch
         )
 
-    def _commit(self, committed: CommittedIsr) -> None:
-        self.committed = committed
-        self.maximal = committed.isr
+    def _decide(self) -> None:
+        """Nothing is pending any more."""
         self.pending = None
         self._is_held = False
+        self.maximal = self._told_since

@@ -7,14 +7,14 @@ again and `events` has been told what others may wait for.
 Committing. A record is committed when every member of the ISR has it. The leader's high watermark
 is the lowest log end among
 
-- itself, as far as its log counts (with flush.messages, what is flushed: see `flushed`),
+- itself, as far as its log counts (flush_bound.py),
 - the members of the maximal ISR (isr.py), and
 - replicas that keep up and may join the ISR: otherwise a replica that wants to join a leader which
   is alone would chase an end that moves away for ever.
 
-It only grows, and stands still while the ISR is smaller than min.insync.replicas: what is committed
-then would be on fewer replicas than the operator asked for, and with eligible leader replicas the
-controller counts on that.
+It only grows, and stands still while the ISR, by metadata or by an answer, is smaller than
+min.insync.replicas: what is committed then would be on fewer replicas than the operator asked for,
+and with eligible leader replicas the controller counts on that.
 
 Epochs. The leader epoch begins with each election and tells apart who may speak for the partition;
 the partition epoch counts every change of its metadata. Metadata may arrive behind the answer to a
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import logging
 
+from kraftpy.broker.flush_bound import FlushBound
 from kraftpy.broker.follower_progress import FollowerProgress
 from kraftpy.broker.isr import CommittedIsr, IsrAnswer, IsrProposal, IsrState, Verdict
 from kraftpy.broker.replica_log import ReplicaLog
@@ -54,8 +55,7 @@ class Partition:
         "_brokers",
         "_epoch_start_offset",
         "_events",
-        "_flush_until",
-        "_flushed_end",
+        "_flush",
         "_followers",
         "_isr_state",
         "broker_id",
@@ -94,10 +94,7 @@ class Partition:
         self._isr_state = IsrState()
         self._followers: dict[int, FollowerProgress] = {}
         self._epoch_start_offset = UNKNOWN
-        # How far this leader's own log counts for the high watermark; None for all of it. Until a
-        # flush has come to `_flush_until`.
-        self._flushed_end: OffsetMetadata | None = None
-        self._flush_until = 0
+        self._flush = FlushBound()
 
     def __repr__(self) -> str:
         name = "{}-{}".format(*self.topic_partition)
@@ -130,7 +127,16 @@ class Partition:
 
     @property
     def is_under_min_isr(self) -> bool:
-        return len(self.isr) < min(self.min_insync_replicas, len(self.replicas))
+        return len(self.isr) < self._needed_size
+
+    @property
+    def _needed_size(self) -> int:
+        return min(self.min_insync_replicas, len(self.replicas))
+
+    @property
+    def may_commit(self) -> bool:
+        """It leads, and the ISR is large enough, as far as it can know."""
+        return self.is_leader and self._isr_state.certain_size >= self._needed_size
 
     @property
     def is_under_replicated(self) -> bool:
@@ -187,8 +193,7 @@ class Partition:
         flushed = self.log.recovery_point
         if is_new_leader and end - flushed >= self.log.config.flush_messages:
             # Replicated, but not flushed before its leader was gone.
-            self._flushed_end = OffsetMetadata(flushed)
-            self._flush_until = end
+            self._flush.require(OffsetMetadata(flushed), end)
 
     def follow(self, record: PartitionRecord) -> bool:
         """The metadata says that another broker leads, or nobody; whether that is news."""
@@ -197,7 +202,7 @@ class Partition:
         is_news = self.leader_id != record.leader or record.leader_epoch > self.leader_epoch
         self._take(record, ())
         self._followers = {}
-        self._flushed_end = None
+        self._flush.lift()
         self._epoch_start_offset = UNKNOWN
         if is_news:
             self._events.role_changed(self)
@@ -242,9 +247,7 @@ class Partition:
             transaction_version=transaction_version,
         )
         if info.must_flush and not info.is_duplicate:
-            self._flush_until = info.last_offset + 1
-            if self._flushed_end is None:
-                self._flushed_end = end_before
+            self._flush.require(end_before, info.last_offset + 1)
         has_moved = self._advance_high_watermark(now_ms)
         if self.log.log_end_offset != end_before.offset:
             self._events.appended(self)
@@ -255,20 +258,13 @@ class Partition:
     @property
     def awaits_flush(self) -> bool:
         """Something in this leader's log does not count before a flush, and `flushed`."""
-        return self._flushed_end is not None
+        return self._flush.bound is not None
 
     def flushed(self, recovery_point: int, now_ms: int) -> None:
-        """Everything below is durable, so that it may be told to others.
-
-        With flush.messages=1 nothing is committed that this leader has not on its disk.
-        """
-        if self._flushed_end is None:
-            return
-        if recovery_point >= self._flush_until:
-            self._flushed_end = None  # What was appended since then did not ask for a flush.
-        elif recovery_point > self._flushed_end.offset:
-            self._flushed_end = OffsetMetadata(recovery_point)
-        self.commit_further(now_ms)
+        """Everything below is durable, so that it may be told to others."""
+        if self._flush.bound is not None:
+            self._flush.flushed(recovery_point)
+            self.commit_further(now_ms)
 
     def check_leader(self) -> None:
         if not self.is_leader:
@@ -372,10 +368,10 @@ class Partition:
 
     def _advance_high_watermark(self, now_ms: int) -> bool:
         """As far as it may; whether it moved, which the caller tells when all is done."""
-        if not self.is_leader or self.is_under_min_isr:
+        if not self.may_commit:
             return False
         log_end = self.log.log_end
-        lowest = log_end if self._flushed_end is None else self._flushed_end
+        lowest = self._flush.bound or log_end
         maximal_isr = self.maximal_isr
         for follower in self._followers.values():
             if follower.end.offset < lowest.offset and (

@@ -123,6 +123,8 @@ class ReplicaManager:
         self._flushing: dict[Partition, None] = {}
         self._role_listeners: dict[str, RoleListener] = {}
         self._commit_listeners: dict[str, CommitListener] = {}
+        # Topics whose min.insync.replicas is lower in the newest settings than it is held here.
+        self._lowered: dict[str, int] = {}
 
     # What there is.
 
@@ -157,14 +159,35 @@ class ReplicaManager:
     # Settings.
 
     def reconfigure(self, topics: Sequence[str]) -> None:
-        """The settings of topics have changed."""
+        """The settings of topics have changed.
+
+        A minimum of in-sync replicas that was lowered waits for the image that it came with: the
+        ISR that it is for may have changed at the same time, and beside too small an ISR there are
+        others who may be elected. Until then the higher one holds.
+        """
         self._logs.reconfigure(*topics)
         minima = {topic: self._min_insync_replicas(topic) for topic in topics}
+        for topic in minima:
+            self._lowered.pop(topic, None)
         for partition in self._hosted.partitions():
-            minimum = minima.get(partition.topic_partition[0])
-            if minimum is not None:
+            topic = partition.topic_partition[0]
+            minimum = minima.get(topic, 0)
+            if minimum >= partition.min_insync_replicas:
                 partition.min_insync_replicas = minimum
+            elif minimum > 0:
+                self._lowered[topic] = minimum
+                self._published.set()
+
+    def _lower_minima(self, lowered: dict[str, int]) -> None:
+        """The image is carried out, and nobody has set these anew meanwhile."""
+        for partition in self._hosted.partitions():
+            topic = partition.topic_partition[0]
+            if topic in lowered and self._lowered.get(topic) == lowered[topic]:
+                partition.min_insync_replicas = lowered[topic]
                 partition.commit_further(self._clock.monotonic_ms())
+        for topic, minimum in lowered.items():
+            if self._lowered.get(topic) == minimum:
+                del self._lowered[topic]
 
     def change_settings(self, settings: ReplicaSettings) -> None:
         """For what may change at run time."""
@@ -295,12 +318,15 @@ class ReplicaManager:
             await self._published.wait()
             self._published = trio.Event()
             image = self._hosted.image
+            lowered = dict(self._lowered)
             started = self._clock.monotonic()
             if not self.first_applied.is_set():
                 await self._changes.clear_strays(image)
             concerned = await self._changes.apply(self.applied, image)
             if ImageChanges(self.applied, image).brokers:
                 await self._each_partition(self._brokers_changed)
+            if lowered:
+                self._lower_minima(lowered)
             self.applied = image
             self.first_applied.set()
             if concerned:

@@ -26,7 +26,7 @@ def test_the_walk_through() -> None:
 
 
 def test_nine_seven_six() -> None:
-    """REP-44, REP-48, REP-114: the slowest leaves, which counts when the controller agrees."""
+    """REP-44, REP-48, REP-114: the slowest leaves, which counts when the metadata says so."""
     hosted = Hosted()
     hosted.lead()
     hosted.append(9)
@@ -44,6 +44,8 @@ def test_nine_seven_six() -> None:
     assert hosted.high_watermark == 6
     hosted.events.take()
     hosted.answer(isr=(1, 2))
+    assert (hosted.partition.isr, hosted.high_watermark) == ((1, 2), 6)
+    hosted.lead(isr=(1, 2), partition_epoch=11)
     assert hosted.high_watermark == 7
     assert hosted.events.take() == ["high watermark"]
 
@@ -195,7 +197,76 @@ def test_under_min_isr_nothing_is_committed() -> None:
     assert hosted.partition.maximal_isr == (1, 3)
     assert hosted.high_watermark == 0
     hosted.answer(isr=(1, 3))
+    assert hosted.high_watermark == 0
+    hosted.lead(isr=(1, 3), partition_epoch=11)
     assert hosted.high_watermark == 2
+
+
+def late_by_its_answer(min_isr: int) -> Hosted:
+    """Broker 3 has left the ISR, as the leader knows from the answer to its proposal alone."""
+    hosted = Hosted(min_isr=min_isr)
+    hosted.lead()
+    hosted.append(2)
+    for each in (2, 3):
+        hosted.fetch(each, 2)
+    hosted.append()
+    hosted.now_ms = 2 * LAG_MS
+    hosted.fetch(2, 3)
+    hosted.partition.shrink_isr(hosted.now_ms)
+    hosted.answer(isr=(1, 2))
+    assert (hosted.partition.isr, hosted.high_watermark) == ((1, 2), 2)
+    return hosted
+
+
+@pytest.mark.parametrize(("raised", "high_watermark"), [(2, 3), (3, 2)])
+def test_an_answer_says_nothing_of_the_min_isr_by_which_it_was_made(
+    raised: int, high_watermark: int
+) -> None:
+    """REP-48, REP-50: with three replicas wanted, the one that left is an eligible leader. The
+    leader hears of that setting with the metadata of the change, or before.
+    """
+    hosted = late_by_its_answer(min_isr=2)
+    assert sorted(hosted.partition.maximal_isr) == [1, 2, 3]
+    hosted.fetch(2, 3)
+    assert hosted.high_watermark == 2
+    hosted.partition.min_insync_replicas = raised
+    hosted.lead(isr=(1, 2), partition_epoch=11)
+    assert hosted.high_watermark == high_watermark
+
+
+def test_an_isr_that_grows_by_an_answer_is_not_large_enough_yet() -> None:
+    """REP-50: broker 3 was an eligible leader beside too small an ISR, and by a setting that this
+    leader has not heard of it still is.
+    """
+    hosted = Hosted(min_isr=2)
+    hosted.lead(isr=(1,))
+    hosted.append(2)
+    hosted.now_ms = 2 * LAG_MS
+    hosted.fetch(2, 2)
+    hosted.answer(isr=(1, 2))
+    assert not hosted.partition.is_under_min_isr
+    assert hosted.high_watermark == 0
+    hosted.partition.min_insync_replicas = 3
+    hosted.lead(isr=(1, 2), partition_epoch=11)
+    assert hosted.high_watermark == 0
+    hosted.partition.min_insync_replicas = 2
+    hosted.partition.commit_further(hosted.now_ms)
+    assert hosted.high_watermark == 2
+
+
+def test_metadata_between_two_answers_is_old_news() -> None:
+    """REP-48: whoever was in the ISR since the last metadata that counted is waited for."""
+    hosted = late_by_its_answer(min_isr=1)
+    hosted.now_ms = 5 * LAG_MS
+    hosted.append()
+    hosted.partition.shrink_isr(hosted.now_ms)
+    hosted.answer(isr=(1,), partition_epoch=12)
+    hosted.lead(isr=(1, 2), partition_epoch=11)
+    assert sorted(hosted.partition.maximal_isr) == [1, 2, 3]
+    assert hosted.high_watermark == 2
+    hosted.lead(isr=(1,), partition_epoch=12)
+    assert hosted.partition.maximal_isr == (1,)
+    assert hosted.high_watermark == 4
 
 
 def test_acks_all_needs_min_isr() -> None:

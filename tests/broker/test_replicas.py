@@ -463,6 +463,7 @@ async def test_silent_followers_leave_in_time(rig: Rig, autojump_clock: object) 
         while rig.partition("t").isr != (1,):  # noqa: ASYNC110 (nobody says when)
             await trio.sleep(0.1)
         assert 10 <= trio.current_time() - began <= 15.2
+        await rig.apply(PartitionChangeRecord(0, topic_id("t"), isr=(1,)))
         assert rig.partition("t").log.high_watermark == 1
         # All that waited went together.
         [request] = rig.alterations.asked
@@ -575,10 +576,47 @@ async def test_settings_reach_the_partitions(rig: Rig, autojump_clock: object) -
         assert rig.partition("t").log.high_watermark == 0
         rig.min_isr = 1
         replicas.reconfigure(["t"])
+        await trio.sleep(0.001)
         assert rig.partition("t").log.high_watermark == 1
         rig.change_settings(lag_time_max_ms=5)
         replicas.change_settings(rig.settings)
         assert rig.partition("t").lag_time_max_ms == 5
+
+
+async def test_a_lower_minimum_waits_for_the_isr_that_it_came_with(
+    rig: Rig, autojump_clock: object
+) -> None:
+    """REP-50: broker 3 was eligible beside an ISR of two, and is so beside the ISR of one that
+    the image with the lower minimum has: what 1 and 2 have must not be committed without it.
+    """
+    async with rig.running() as replicas:
+        rig.min_isr = 3
+        await rig.apply(*topic("t", 1))
+        await rig.apply(PartitionChangeRecord(0, topic_id("t"), isr=(1, 2)))
+        partition = rig.partition("t")
+        partition.append(batch(b"x"), required_acks=1, now_ms=0)
+        partition.follower_fetched(
+            2,
+            OffsetMetadata(1),
+            log_start_offset=0,
+            leader_end_offset=1,
+            broker_epoch=102,
+            now_ms=0,
+        )
+        rig.min_isr = 2
+        replicas.reconfigure(["t"])
+        rig.metadata.write(PartitionChangeRecord(0, topic_id("t"), isr=(1,)))
+        partition.commit_further(0)
+        await rig.settle()
+        assert (partition.min_insync_replicas, partition.isr) == (2, (1,))
+        assert partition.log.high_watermark == 0
+        # One that is lowered and raised again before it took effect was never low.
+        rig.min_isr = 1
+        replicas.reconfigure(["t"])
+        rig.min_isr = 2
+        replicas.reconfigure(["t"])
+        await trio.sleep(0.001)
+        assert partition.log.high_watermark == 0
 
 
 async def test_where_replicas_are_is_told(autojump_clock: object) -> None:
