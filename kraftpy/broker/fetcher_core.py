@@ -161,10 +161,13 @@ class FetcherCore:
                 finding.pop(topic_partition, None)
 
     def _begin(self, state: FetchState) -> None:
-        """With the way in which its log can be compared with the leader's."""
+        """With a log that can be compared with the leader's, and is as safe as a fetch says."""
         log = state.partition.log
         if log.epochs.latest_epoch is None and log.log_end_offset > log.high_watermark:
             self._want(state, Truncate(state.partition, log.high_watermark))
+        elif log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+            # What it got from another leader, or as a leader, and nobody has flushed since.
+            self._want(state, Flush(state.partition))
         else:
             self._fetch_on(state)
 
@@ -370,11 +373,14 @@ class FetcherCore:
         if state is None or state.change is not change:
             return
         state.change = None
-        if error is None:
-            self._fetch_on(state)
-        elif isinstance(change, Flush):
-            # What it has is not safe, and the next fetch would say that it is.
-            self._fail(state, str(error))
+        if isinstance(change, Flush):
+            if error is None:
+                self._fetch_on(state)
+            else:
+                # What it has is not safe, and the next fetch would say that it is.
+                self._fail(state, str(error))
+        elif error is None:
+            self._begin(state)
         else:
             state.phase = Phase.FETCHING
             self._delay(state, now_ms, error)

@@ -158,6 +158,38 @@ def test_what_must_be_flushed_is_flushed_before_the_next_fetch() -> None:
     assert fetcher.asked()[0].fetch_offset == 1
 
 
+def test_what_another_leader_sent_is_flushed_before_the_first_fetch() -> None:
+    """Invariant 15: the flush that it asked for was not begun when the leader changed."""
+    partition = follower(log=memory_log(flush_messages=1))
+    fetcher = Fetcher(partition)
+    fetcher.fetch()
+    fetcher.answer(data(records=batches(b"a")))
+    fetcher.core.remove([T0])
+    assert partition.log.recovery_point == 0
+    fetcher.core.add(partition)
+    (change,) = fetcher.changes()
+    assert isinstance(change, Flush)
+    carry_out(change)
+    fetcher.core.changed(change, 0)
+    assert fetcher.asked()[0].fetch_offset == 1
+
+
+def test_what_is_left_after_truncation_is_flushed_too() -> None:
+    """Invariant 15: by a follower that has no epochs to compare."""
+    partition = follower(log=memory_log(flush_messages=1))
+    partition.log.append_as_follower(batches(b"a"), 5)
+    partition.log.append_as_follower(batches(b"b", base_offset=1), 5)
+    partition.log.update_high_watermark(1)
+    partition.log.epochs.clear()
+    fetcher = Fetcher(partition)
+    for kind in (Truncate, Flush):
+        (change,) = fetcher.changes()
+        assert isinstance(change, kind)
+        carry_out(change)
+        fetcher.core.changed(change, 0)
+    assert fetcher.asked()[0].fetch_offset == partition.log.recovery_point == 1
+
+
 def test_a_flush_that_fails_takes_the_partition_out() -> None:
     partition = follower(log=memory_log(flush_messages=1))
     fetcher = Fetcher(partition)
