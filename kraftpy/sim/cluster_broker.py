@@ -147,6 +147,11 @@ class SimulatedBroker(MetadataNode):
         if self.replicas is not None:
             self.replicas.resumed()
 
+    def feed_delay_us(self) -> int:
+        mean_us = 0 if self.is_calm else self._swarm.feed_mean_us
+        late_us = int(self.random.expovariate(1 / mean_us)) if mean_us else 0
+        return late_us + self.task_delay_us()
+
     def resume_work(self) -> None:
         self._asking += 1
         self._altering += 1

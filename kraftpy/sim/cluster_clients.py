@@ -114,7 +114,7 @@ class Clients:
 
     def _create(self) -> k19.CreateTopicsRequest:
         random, swarm = self._random, self._swarm
-        replication_factor = random.randint(1, len(self._broker_ids))
+        replication_factor = random.randint(swarm.replicas_min, len(self._broker_ids))
         configs = []
         if random.random() < 0.5:
             value = str(random.randint(1, replication_factor))

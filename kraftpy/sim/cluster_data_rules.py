@@ -1,24 +1,25 @@
-"""Invariants 10 and 12 to 16: what no replica of the simulated cluster may lose, and nobody read.
+"""Invariants 10 to 16: what no replica of the simulated cluster may lose, and nobody read.
 
 The checker sees every log from outside, running or not, and keeps for each partition what was ever
 acknowledged to a producer that asked for all replicas, or shown to a consumer: the true records;
 and the highest offset that any leader ever called committed: the true high watermark.
 
-- 10, 16: every running member of ISR and ELR has everything below the true high watermark. A
-  process counts as a member once it is registered: until then it is its predecessor that is meant.
+- 10, 16: every running member of ISR and ELR has everything below the true high watermark, and in
+  flush mode on its disk. A process counts as a member once it is registered: until then it is its
+  predecessor that is meant.
+- 11: a leader that may commit waits for everybody whom the controller might elect.
 - 12, 13: who begins to lead has all true records, as they were; nobody is shown others.
-- 14: log start <= last stable offset <= high watermark <= log end, and offsets without a gap.
+- 14: log start <= last stable offset <= high watermark <= log end, and offsets without a gap. What
+  a leader calls committed it goes on to call so.
 - 15: at an answer to acks=all, min ISR replicas have the records; flushed, in flush mode.
+
+And nobody is served who means another leader epoch: its log may be of another past.
 
 What may be lost all the same. A leader from outside of ISR and ELR is allowed to have lost
 anything: from then on the partition is not judged. What was on machines that failed with the end
 of a log unflushed may be lost too: with as many of them as min ISR, or with one, where there is no
 ELR and the last member of an ISR stays in it whatever befalls it. In flush mode nobody counts on
 what isn't flushed, and nothing is allowed to be lost.
-
-A known weakness is left out: a leader that commits by a min ISR which has been raised meanwhile.
-The controller's answer to a proposal may come before the metadata with the new setting; then a
-member that the controller has put into the ELR does not hold this leader back any more.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Protocol, TypeAlias
 
 from kraftpy.broker.memory_replica_log import MemoryReplicaLog
 from kraftpy.broker.partition import Partition
-from kraftpy.log.offsets import Isolation
+from kraftpy.log.offsets import UNKNOWN, Isolation
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.image import MetadataImage
 from kraftpy.metadata.records import NO_LEADER, RECOVERED, PartitionRecord
@@ -54,6 +55,11 @@ class ReplicaHost(Protocol):
 
     @property
     def logs(self) -> Mapping[PartitionKey, MemoryReplicaLog]: ...
+
+    @property
+    def hosted(self) -> Mapping[PartitionKey, Partition]:
+        """What the process has made of its logs."""
+        ...
 
     @property
     def is_running(self) -> bool: ...
@@ -82,15 +88,17 @@ def records_from(
 
 
 class _TruePartition:
-    __slots__ = ("high_watermark", "is_free", "losses", "lowest_min_isr", "records")
+    __slots__ = ("high_watermark", "is_free", "losses", "lowest_min_isr", "records", "told")
 
     def __init__(self) -> None:
         self.high_watermark = 0
+        # The last one of each leader in each leader epoch.
+        self.told: dict[tuple[int, int], int] = {}
         self.records: dict[int, TrueRecord] = {}
         # Machines that failed with the end of this partition's log.
         self.losses = 0
         self.lowest_min_isr = 1 << 30
-        # An unclean election, or a leader with an old min ISR, has set it free from its past.
+        # An unclean election has set it free from its past.
         self.is_free = False
 
 
@@ -156,14 +164,14 @@ class DataRules:
         if topic is None or record is None:
             return
         true.lowest_min_isr = min(true.lowest_min_isr, min_isr(image, topic.name))
+        self._check_quorum(key, record)
         if not self._is_judged(true):
             return
         for broker_id in record.isr + record.eligible_leader_replicas:
             host, registered = self.hosts[broker_id], image.brokers.get(broker_id)
             if registered is None or not host.is_running:
                 continue
-            log = host.logs.get(key)
-            end = 0 if log is None else log.log_end_offset
+            end = self._safe_end(host.logs.get(key))
             if host.broker_epoch == registered.broker_epoch and end < true.high_watermark:
                 self._fail(
                     "candidate-behind",
@@ -171,6 +179,23 @@ class DataRules:
                     f"broker {broker_id} ends at {end}, {true.high_watermark} was committed:"
                     f" {record}",
                 )
+
+    def _safe_end(self, log: MemoryReplicaLog | None) -> int:
+        """How far others may count on a log."""
+        if log is None:
+            return 0
+        return log.recovery_point if self._flushes else log.log_end_offset
+
+    def _check_quorum(self, key: PartitionKey, record: PartitionRecord) -> None:
+        """Invariant 11."""
+        if record.leader == NO_LEADER:
+            return
+        partition = self.hosts[record.leader].hosted.get(key)
+        if partition is None or partition.leader_epoch != record.leader_epoch:
+            return
+        electable = record.isr + record.eligible_leader_replicas
+        if partition.may_commit and any(each not in partition.maximal_isr for each in electable):
+            self._fail("quorum-too-small", key, f"{partition.maximal_isr} for {record}")
 
     # What replicas do.
 
@@ -188,11 +213,19 @@ class DataRules:
         key = (partition.topic_id, partition.topic_partition[1])
         true = self._true(key)
         true.lowest_min_isr = min(true.lowest_min_isr, partition.min_insync_replicas)
-        true.high_watermark = max(true.high_watermark, partition.log.high_watermark)
-        topic = image.topic_by_id(key[0])
-        if topic is not None and partition.min_insync_replicas < min_isr(image, topic.name):
-            true.is_free = True
+        high_watermark = partition.log.high_watermark
+        true.high_watermark = max(true.high_watermark, high_watermark)
+        leadership = (partition.broker_id, partition.leader_epoch)
+        if high_watermark < true.told.get(leadership, 0):
+            self._fail("high-watermark-falls", key, f"to {high_watermark}: {partition}")
+        true.told[leadership] = high_watermark
         self._check_candidates(key, image)
+
+    def served(self, partition: Partition, leader_epoch: int) -> None:
+        """A fetch was answered: whoever asked, and the leader, mean the same leadership."""
+        if leader_epoch not in (UNKNOWN, partition.leader_epoch):
+            key = (partition.topic_id, partition.topic_partition[1])
+            self._fail("epochs-mixed", key, f"a fetch of epoch {leader_epoch} by {partition}")
 
     def check_order(self, key: PartitionKey, log: MemoryReplicaLog) -> None:
         """Invariant 14."""
@@ -284,7 +317,7 @@ class DataRules:
             return None
         logs = [self.hosts[each].logs.get(key) for each in record.replicas]
         ends = [-1 if log is None else log.log_end_offset for log in logs]
-        if min(ends) != max(ends):
+        if min(ends) != max(ends) or -1 in ends:
             return f"replicas end at {ends}: {record}"
         marks = [-1 if log is None else log.high_watermark for log in logs]
         if sorted(record.isr) == sorted(record.replicas) and min(marks) != ends[0]:

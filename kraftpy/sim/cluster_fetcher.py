@@ -26,7 +26,6 @@ from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.protocol.schema.k01_fetch import FetchRequest, FetchResponse
 from kraftpy.protocol.schema.k02_list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kraftpy.sim.cluster_network import ClusterNetwork
-from kraftpy.sim.cluster_swarm import ClusterSwarm
 
 if TYPE_CHECKING:
     from kraftpy.sim.cluster_broker import SimulatedBroker
@@ -34,18 +33,20 @@ if TYPE_CHECKING:
 __all__ = ["SimulatedFetcher"]
 
 _ANSWER_LIMIT_US = 1_000_000
+_CALM_PAUSE_US = 50_000
 
 
 class SimulatedFetcher:
     __slots__ = (
         "_broker",
+        "_change_us",
         "_changes",
         "_core",
         "_is_asking",
         "_make",
         "_network",
+        "_pause_us",
         "_source_id",
-        "_swarm",
         "_turn",
     )
 
@@ -54,14 +55,19 @@ class SimulatedFetcher:
         broker: SimulatedBroker,
         source_id: int,
         network: ClusterNetwork,
-        swarm: ClusterSwarm,
+        *,
+        pause_us: int,
+        change_us: int,
         make: Callable[[LogChange], None],
     ) -> None:
-        """`make` changes a log."""
+        """It waits for `pause_us` after an answer without records, while faults happen. `make`
+        changes a log, which takes `change_us`.
+        """
         self._broker = broker
         self._source_id = source_id
         self._network = network
-        self._swarm = swarm
+        self._pause_us = pause_us
+        self._change_us = change_us
         self._make = make
         self._core = FetcherCore(
             FetcherSettings(broker_id=broker.node_id, backoff_ms=500, first_backoff_ms=20),
@@ -118,7 +124,7 @@ class SimulatedFetcher:
 
     def _change_soon(self) -> None:
         self._turn += 1
-        self._broker.plan(self._swarm.flush_us, partial(self._change, self._turn))
+        self._broker.plan(self._change_us, partial(self._change, self._turn))
 
     def _change(self, turn: int) -> None:
         if turn != self._turn:
@@ -147,7 +153,7 @@ class SimulatedFetcher:
         if incarnation != node.incarnation or node.paused or turn != self._turn:
             return
         self._is_asking = False
-        delay_us = self._swarm.fetch_pause_us
+        delay_us = min(self._pause_us, _CALM_PAUSE_US) if self._broker.is_calm else self._pause_us
         if isinstance(response, FetchResponse):
             self._core.answered(response, node.now_ms())
             if any(data.records for each in response.responses for data in each.partitions):

@@ -182,7 +182,11 @@ class MetadataNode(ABC):
     def _wake(self) -> None:
         if not self._is_awake:
             self._is_awake = True
-            self.plan(self.task_delay_us(), self._advance)
+            self.plan(self.feed_delay_us(), self._advance)
+
+    def feed_delay_us(self) -> int:
+        """From the news that something is committed until it is read."""
+        return self.task_delay_us()
 
     def _advance(self) -> None:
         self._is_awake = False

@@ -32,22 +32,11 @@ from kraftpy.metadata.records import NO_LEADER
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema.k00_produce import PartitionProduceResponse
-from kraftpy.protocol.schema.k01_fetch import (
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
-from kraftpy.protocol.schema.k02_list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
+from kraftpy.protocol.schema.k01_fetch import FetchRequest
+from kraftpy.protocol.schema.k02_list_offsets import ListOffsetsRequest
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.sim.cluster_data_rules import DataRules, PartitionKey, records_from
+from kraftpy.sim.cluster_fetch_server import FetchServer
 from kraftpy.sim.cluster_fetcher import SimulatedFetcher
 from kraftpy.sim.cluster_network import ClusterNetwork
 from kraftpy.sim.cluster_rules import min_isr
@@ -61,8 +50,8 @@ if TYPE_CHECKING:
 __all__ = ["BrokerReplicas"]
 
 _READ_BYTES = 300
+_SLOWER = 20
 _CALM_FETCH_BYTES = 100_000
-_LATEST = -1
 # Records are as old as each other.
 _WALL_MS = 1_767_225_600_000
 
@@ -74,17 +63,6 @@ class _StillClock(MemoryClock):
         return _WALL_MS
 
 
-class _Session:
-    """What a follower has asked for, and the epoch of its next request."""
-
-    __slots__ = ("asked", "epoch", "session_id")
-
-    def __init__(self, session_id: int) -> None:
-        self.session_id = session_id
-        self.epoch = 0
-        self.asked: dict[PartitionKey, FetchPartition] = {}
-
-
 class BrokerReplicas:
     """Fits ReplicaHost, BrokerStates and PartitionEvents."""
 
@@ -92,16 +70,16 @@ class BrokerReplicas:
         "_applied",
         "_broker",
         "_config",
+        "_fetch_pause_us",
         "_fetchers",
-        "_hosted",
         "_is_following",
         "_network",
         "_produces",
         "_random",
         "_rules",
-        "_sessions",
-        "_sessions_made",
+        "_server",
         "_swarm",
+        "hosted",
         "logs",
     )
 
@@ -119,6 +97,8 @@ class BrokerReplicas:
         self._swarm = swarm
         self._random = random
         self._config = LogConfig(flush_messages=swarm.flush_messages)
+        is_slow = random.random() < swarm.slow
+        self._fetch_pause_us = swarm.fetch_pause_us * (_SLOWER if is_slow else 1)
         self.logs: dict[PartitionKey, MemoryReplicaLog] = {}
         self._forget()
         rules.hosts[broker.node_id] = self
@@ -128,10 +108,9 @@ class BrokerReplicas:
         """A process begins with nothing but the logs."""
         self._applied = EMPTY_IMAGE
         self._is_following = False
-        self._hosted: dict[PartitionKey, Partition] = {}
+        self.hosted: dict[PartitionKey, Partition] = {}
         self._fetchers: dict[int, SimulatedFetcher] = {}
-        self._sessions: dict[int, _Session] = {}
-        self._sessions_made = 0
+        self._server = FetchServer(self.hosted, self._rules)
         # Producers that wait, with where their records begin.
         self._produces: dict[PartitionKey, list[tuple[int, PendingAppend]]] = {}
 
@@ -186,7 +165,7 @@ class BrokerReplicas:
     def resumed(self) -> None:
         for fetcher in self._fetchers.values():
             fetcher.interrupted()
-        for key in self._hosted:
+        for key in self.hosted:
             self._flush_soon(key)
 
     def follow_metadata(self) -> None:
@@ -211,24 +190,33 @@ class BrokerReplicas:
         for change in changes.deletions:
             key = (change.topic.topic_id, change.partition_id)
             self._stop_fetching((change.topic.name, change.partition_id))
-            self._hosted.pop(key, None)
+            self.hosted.pop(key, None)
             self.logs.pop(key, None)
             self._produces.pop(key, None)
+        has_settings = before.configs is not after.configs
+        if has_settings:
+            self._set_minima(after, only_raise=True)
         for change in changes.leaders:
             self._lead(change)
         for change in changes.followers:
             self._follow(change)
-        if before.configs is not after.configs:
-            for partition in self._hosted.values():
-                partition.min_insync_replicas = min_isr(after, partition.topic_partition[0])
+        if has_settings:
+            self._set_minima(after)
+
+    def _set_minima(self, image: MetadataImage, *, only_raise: bool = False) -> None:
+        """While ISRs of one image meet settings of another, the higher minimum holds."""
+        for partition in self.hosted.values():
+            minimum = min_isr(image, partition.topic_partition[0])
+            if not only_raise or minimum > partition.min_insync_replicas:
+                partition.min_insync_replicas = minimum
 
     def _host(self, change: PartitionChange) -> Partition:
         name, key = change.topic.name, (change.topic.topic_id, change.partition_id)
-        partition = self._hosted.get(key)
+        partition = self.hosted.get(key)
         if partition is None:
             if key not in self.logs:
                 self.logs[key] = MemoryReplicaLog(_StillClock(), self._config)
-            partition = self._hosted[key] = Partition(
+            partition = self.hosted[key] = Partition(
                 (name, change.partition_id),
                 change.topic.topic_id,
                 self._broker.node_id,
@@ -261,7 +249,12 @@ class BrokerReplicas:
             fetcher = self._fetchers.get(record.leader)
             if fetcher is None:
                 fetcher = self._fetchers[record.leader] = SimulatedFetcher(
-                    self._broker, record.leader, self._network, self._swarm, self._make
+                    self._broker,
+                    record.leader,
+                    self._network,
+                    pause_us=self._fetch_pause_us,
+                    change_us=self._swarm.flush_us,
+                    make=self._make,
                 )
             fetcher.add(partition)
 
@@ -316,12 +309,12 @@ class BrokerReplicas:
             self._produces.pop(key, None)
 
     def _flush_soon(self, key: PartitionKey) -> None:
-        partition = self._hosted.get(key)
+        partition = self.hosted.get(key)
         if partition is not None and partition.awaits_flush:
             self._broker.plan(self._swarm.flush_us, partial(self._flush, partition, key))
 
     def _flush(self, partition: Partition, key: PartitionKey) -> None:
-        if self._hosted.get(key) is partition and partition.awaits_flush:
+        if self.hosted.get(key) is partition and partition.awaits_flush:
             self.logs[key].flush()
             partition.flushed(partition.log.recovery_point, self._now_ms())
             self._answer(key)
@@ -331,7 +324,7 @@ class BrokerReplicas:
     def proposals(self) -> dict[PartitionKey, tuple[Partition, IsrProposal]]:
         """What the controller should be asked for."""
         found = {}
-        for key, partition in self._hosted.items():
+        for key, partition in self.hosted.items():
             partition.shrink_isr(self._now_ms())
             proposal = partition.proposal
             if proposal is not None:
@@ -344,7 +337,7 @@ class BrokerReplicas:
     # Clients.
 
     def produce(self, key: PartitionKey, values: list[bytes], acks: int) -> None:
-        partition = self._hosted.get(key)
+        partition = self.hosted.get(key)
         if partition is None or not self._is_listening:
             return
         builder = BatchBuilder()
@@ -363,7 +356,7 @@ class BrokerReplicas:
 
     def _answer(self, key: PartitionKey) -> None:
         """Answer the producers whose records are safe, or never will be."""
-        partition = self._hosted[key]
+        partition = self.hosted[key]
         waiting = []
         for first_offset, pending in self._produces.get(key, ()):
             verdict = pending.verdict_of(partition)
@@ -375,7 +368,7 @@ class BrokerReplicas:
 
     def consume(self, key: PartitionKey, back: int) -> None:
         """Read from so many records below the high watermark on."""
-        partition = self._hosted.get(key)
+        partition = self.hosted.get(key)
         if partition is None or not self._is_listening or not partition.is_leader:
             return
         offset = max(partition.log.log_start_offset, partition.log.high_watermark - back)
@@ -396,104 +389,9 @@ class BrokerReplicas:
         if not self._is_listening:
             return
         if isinstance(request, ListOffsetsRequest):
-            reply(self._find_offsets(request))
+            reply(self._server.find_offsets(request))
         else:
-            reply(self._fetch(request))
-
-    def _fetch(self, request: FetchRequest) -> FetchResponse:
-        follower_id = request.replica_state.replica_id
-        session = self._sessions.get(follower_id)
-        if request.session_epoch == 0:
-            self._sessions_made += 1
-            session = self._sessions[follower_id] = _Session(self._sessions_made)
-        elif session is None or session.session_id != request.session_id:
-            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        elif session.epoch != request.session_epoch:
-            return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        session.epoch += 1
-        for forgotten in request.forgotten_topics_data:
-            for index in forgotten.partitions:
-                session.asked.pop((forgotten.topic_id, index), None)
-        for topic in request.topics:
-            for asked in topic.partitions:
-                session.asked[topic.topic_id, asked.partition] = asked
-        answers = [
-            FetchableTopicResponse(topic_id=key[0], partitions=[self._read(request, key, asked)])
-            for key, asked in session.asked.items()
-        ]
-        return FetchResponse(session_id=session.session_id, responses=answers)
-
-    def _read(
-        self, request: FetchRequest, key: PartitionKey, asked: FetchPartition
-    ) -> PartitionData:
-        partition = self._hosted.get(key)
-        if partition is None:
-            return _refused(key, ErrorCode.UNKNOWN_TOPIC_ID)
-        error = partition.check_epoch(asked.current_leader_epoch)
-        if error is not ErrorCode.NONE:
-            return _refused(key, error)
-        log = self.logs[key]
-        try:
-            partition.check_leader()
-            if asked.last_fetched_epoch >= 0:
-                diverging = partition.divergence(asked.last_fetched_epoch, asked.fetch_offset)
-                if diverging is not None:
-                    return PartitionData(
-                        partition_index=key[1],
-                        high_watermark=-1,
-                        records=b"",
-                        diverging_epoch=EpochEndOffset(epoch=diverging[0], end_offset=diverging[1]),
-                    )
-            read = log.read(asked.fetch_offset, self._fetch_bytes(), Isolation.LOG_END)
-        except (ReplicaError, LogError) as trouble:
-            return _refused(key, trouble.error_code)
-        counts = partition.follower_fetched(
-            request.replica_state.replica_id,
-            read.fetch_offset,
-            log_start_offset=asked.log_start_offset,
-            leader_end_offset=log.log_end_offset,
-            broker_epoch=request.replica_state.replica_epoch,
-            now_ms=self._now_ms(),
-        )
-        if not counts:
-            return _refused(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        records = read.records
-        return PartitionData(
-            partition_index=key[1],
-            high_watermark=log.high_watermark,
-            log_start_offset=log.log_start_offset,
-            records=b""
-            if records is None
-            else records.file.pread(records.length, records.position),
-        )
-
-    def _fetch_bytes(self) -> int:
-        """Little at once while faults happen; then everybody should catch up soon."""
-        return _CALM_FETCH_BYTES if self._broker.is_calm else self._swarm.fetch_bytes
-
-    def _find_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        by_name = {each.topic_partition: each for each in self._hosted.values()}
-        topics = []
-        for topic in request.topics:
-            found = []
-            for asked in topic.partitions:
-                partition = by_name.get((topic.name, asked.partition_index))
-                error, offset = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
-                if partition is not None:
-                    error = partition.check_epoch(asked.current_leader_epoch)
-                    log = partition.log
-                    is_latest = asked.timestamp == _LATEST
-                    offset = log.log_end_offset if is_latest else log.log_start_offset
-                    if not partition.is_leader:
-                        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                found.append(
-                    ListOffsetsPartitionResponse(
-                        partition_index=asked.partition_index, offset=offset, error_code=error
-                    )
-                )
-            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
-        return ListOffsetsResponse(topics=topics)
-
-
-def _refused(key: PartitionKey, error: ErrorCode) -> PartitionData:
-    return PartitionData(partition_index=key[1], error_code=error, high_watermark=-1, records=b"")
+            # Little at once while faults happen; then everybody should catch up soon.
+            calm = self._broker.is_calm
+            max_bytes = _CALM_FETCH_BYTES if calm else self._swarm.fetch_bytes
+            reply(self._server.fetch(request, max_bytes, self._now_ms()))

@@ -7,19 +7,19 @@ import sys
 from kraftpy.sim.cluster_simulation import ClusterRun, ClusterSimulation
 from kraftpy.sim.seed_run import run_seeds
 
-__all__ = ["main"]
+__all__ = ["main", "summary"]
 
 
 def main(arguments: list[str] | None = None) -> int:
     return run_seeds(
         "kraftpy.sim.cluster_run",
         lambda seed, window: ClusterSimulation(seed, window=window),
-        _summary,
+        summary,
         arguments,
     )
 
 
-def _summary(run: ClusterRun) -> str:
+def summary(run: ClusterRun) -> str:
     return (
         f"seed {run.seed}: {run.event_count} events, {run.virtual_us / 1e6:.1f} s,"
         f" {run.elections} epochs led, {run.registrations} registrations,"

@@ -80,6 +80,7 @@ class _ErrorLog(logging.Handler):
 
 class ClusterSimulation:
     __slots__ = (
+        "_command",
         "_errors",
         "_healed_us",
         "_nemesis",
@@ -101,8 +102,14 @@ class ClusterSimulation:
     )
 
     def __init__(
-        self, seed: int, swarm: ClusterSwarm | None = None, window: range = range(0)
+        self,
+        seed: int,
+        swarm: ClusterSwarm | None = None,
+        window: range = range(0),
+        command: str = "kraftpy.sim.cluster_run",
     ) -> None:
+        """`command` is the module that replays it."""
+        self._command = command
         rng = MemoryRng(seed, "cluster")
         self.seed = seed
         self.swarm = swarm or draw_cluster_swarm(rng.stream("swarm"))
@@ -235,7 +242,7 @@ class ClusterSimulation:
                 self.data.check_end(self.truth.image)
         except Exception as error:
             error.add_note(
-                f"replay: python -m kraftpy.sim.cluster_run --seed {self.seed}"
+                f"replay: python -m {self._command} --seed {self.seed}"
                 f" --events {event_limit}  (virtual time {self.heap.now_us / 1e6:.6f} s,"
                 f" event {self.event_count}, {self.swarm})"
             )

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
+from typing import TypeVar
 
 from kraftpy.metadata.features import LATEST_METADATA_VERSION
 from kraftpy.sim.quorum_swarm import Fault, QuorumSwarm
 
-__all__ = ["NEVER_FLUSHED", "ClusterSwarm", "Wish", "draw_cluster_swarm"]
+__all__ = ["NEVER_FLUSHED", "ClusterSwarm", "Wish", "draw_cluster_swarm", "draw_data_swarm"]
 
 # Before ISR shrinks kept the leader epoch, before directories, before and after ELR.
 _METADATA_VERSIONS = (11, 14, 21, 25, LATEST_METADATA_VERSION.level)
@@ -71,6 +72,12 @@ class ClusterSwarm:
     # Of the looks at its partitions, with how many a broker writes down their high watermarks.
     high_watermark_written: float = 0.2
     produce_mean_us: int = 20_000
+    # How late brokers hear of what is committed; 0 for as soon as a task has its turn.
+    feed_mean_us: int = 0
+    # Of the brokers, how many fetch much less often than the others.
+    slow: float = 0.0
+    # How few replicas a new topic may have.
+    replicas_min: int = 1
 
 
 def draw_cluster_swarm(random: Random) -> ClusterSwarm:
@@ -120,10 +127,16 @@ def draw_cluster_swarm(random: Random) -> ClusterSwarm:
     return _with_data(swarm, random) if random.random() < 0.25 else swarm
 
 
+def draw_data_swarm(random: Random) -> ClusterSwarm:
+    """One seed's world, with data."""
+    swarm = draw_cluster_swarm(random)
+    return swarm if swarm.data else _with_data(swarm, random)
+
+
 def _with_data(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
-    """Few partitions, of which each sees much, and several brokers."""
+    """Few partitions, of which each sees much, and several brokers. Most seeds have one theme."""
     brokers = max(3, swarm.brokers)
-    return replace(
+    mixed = replace(
         swarm,
         quorum=replace(swarm.quorum, observers=brokers),
         data=True,
@@ -132,9 +145,102 @@ def _with_data(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
         partitions_max=min(swarm.partitions_max, 2),
         flush_messages=random.choice((1, NEVER_FLUSHED)),
         flush_us=random.choice((100, 5_000, 50_000)),
-        lag_time_max_ms=random.choice((300, 1_000, 5_000)),
+        lag_time_max_ms=random.choice((50, 300, 1_000, 5_000)),
         fetch_pause_us=random.choice((2_000, 10_000, 50_000)),
         fetch_bytes=random.choice((1, 300, 5_000)),
         produce_mean_us=random.choice((5_000, 20_000, 100_000)),
         high_watermark_written=random.choice((0.0, 0.2)),
+        feed_mean_us=random.choice((0, 0, 20_000, 200_000)),
+        slow=random.choice((0.0, 0.3)),
+        replicas_min=random.choice((1, 2, 3)),
     )
+    return _THEMES[random.randrange(len(_THEMES))](mixed, random)
+
+
+def _anything(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
+    del random
+    return swarm
+
+
+def _changing_leaders(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
+    """Operators move leaders about, and everybody hears of it at another time."""
+    return replace(
+        swarm,
+        quorum=replace(swarm.quorum, faults=_some(random, Fault.PAUSE, Fault.ONE_WAY)),
+        wishes=(Wish.CREATE, Wish.ELECT, Wish.ELECT, Wish.REASSIGN),
+        wish_mean_us=random.choice((100_000, 300_000)),
+        feed_mean_us=random.choice((20_000, 100_000, 500_000)),
+        fetch_bytes=random.choice((1, 1, 300)),
+        produce_mean_us=5_000,
+        slow=random.choice((0.3, 0.6)),
+        replicas_min=3,
+    )
+
+
+def _lagging_followers(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
+    """Who is in sync changes all the time, and answers are late, lost or doubled."""
+    quorum = replace(
+        swarm.quorum,
+        faults=_some(random, Fault.PAUSE, Fault.PARTITION, Fault.SNAPSHOT),
+        loss=random.choice((0.0, 0.05, 0.2)),
+        duplication=random.choice((0.0, 0.3)),
+    )
+    return replace(
+        swarm,
+        quorum=quorum,
+        wishes=(Wish.CREATE, *_some(random, Wish.CONFIGURE, Wish.REASSIGN)),
+        wish_mean_us=200_000,
+        look_mean_us=20_000,
+        late=random.choice((0.0, 0.1)),
+        lag_time_max_ms=random.choice((20, 100)),
+        feed_mean_us=random.choice((0, 100_000, 500_000)),
+        produce_mean_us=5_000,
+        slow=random.choice((0.3, 0.6)),
+        replicas_min=3,
+    )
+
+
+def _failing_machines(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
+    """With whatever was not flushed."""
+    quorum = replace(
+        swarm.quorum, faults=(Fault.CRASH, *_some(random, Fault.PARTITION)), nemesis_mean_us=500_000
+    )
+    session_timeout_ms = max(800, 15 * quorum.round_trip_us // 1_000)
+    return replace(
+        swarm,
+        quorum=quorum,
+        wishes=(Wish.CREATE, *_some(random, Wish.ELECT, Wish.CONFIGURE)),
+        wish_mean_us=200_000,
+        session_timeout_ms=session_timeout_ms,
+        heartbeat_interval_ms=session_timeout_ms // 5,
+        controlled=random.choice((0.0, 0.5)),
+        flush_us=random.choice((5_000, 50_000)),
+        replicas_min=2,
+    )
+
+
+def _changing_minimum(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
+    """How many have to be in sync changes as often as who is; with eligible leaders beside them."""
+    return replace(
+        _lagging_followers(swarm, random),
+        metadata_version=LATEST_METADATA_VERSION.level,
+        has_elr=True,
+        wishes=(Wish.CREATE, Wish.CONFIGURE, Wish.CONFIGURE),
+        wish_mean_us=random.choice((20_000, 60_000)),
+        feed_mean_us=random.choice((100_000, 500_000)),
+    )
+
+
+_THEMES = (
+    _anything,
+    _changing_leaders,
+    _lagging_followers,
+    _failing_machines,
+    _changing_minimum,
+)
+
+_E = TypeVar("_E", bound=StrEnum)
+
+
+def _some(random: Random, *possible: _E) -> tuple[_E, ...]:
+    return tuple([each for each in possible if random.random() < 0.5])

@@ -12,13 +12,15 @@ from typing import Any
 
 from seeded_bugs import Bug, examine
 
+from kraftpy.broker.delayed_produce import PendingAppend
 from kraftpy.broker.fetcher_core import FetcherCore
 from kraftpy.broker.fetcher_steps import Flush, Truncate
 from kraftpy.broker.follower_progress import FollowerProgress
-from kraftpy.broker.isr import IsrProposal, IsrState
+from kraftpy.broker.isr import IsrProposal, IsrState, Verdict
 from kraftpy.broker.partition import Partition
 from kraftpy.log.offsets import UNKNOWN
-from kraftpy.sim.cluster_simulation import ClusterSimulation
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.sim.cluster_data_run import data_simulation
 
 EVENTS = 6_000
 SEEDS = Path(__file__).with_name("replication_seeds.json")
@@ -46,6 +48,35 @@ def shrink_commits_before_it_is_decided(
     self.maximal = isr
 
 
+def high_watermark_falls(self: Partition, now_ms: int) -> bool:
+    if not self.may_commit:
+        return False
+    ends = [self._flush.bound or self.log.log_end]
+    ends += [each.end for each in self._followers.values() if each.broker_id in self.maximal_isr]
+    lowest = min(each.offset for each in ends)
+    before = self.log.high_watermark
+    return lowest >= 0 and self.log.update_high_watermark(lowest) != before
+
+
+def acknowledged_below_min_isr(self: Partition) -> int:
+    return 1
+
+
+def acknowledged_when_the_leader_has_it(self: PendingAppend, leader: Partition) -> ErrorCode:
+    return ErrorCode.NONE
+
+
+_answered = IsrState.answered
+
+
+def answer_counts_as_metadata(self: IsrState, proposal: Any, answer: Any) -> Any:
+    meaning = _answered(self, proposal, answer)
+    if meaning is Verdict.COMMITTED:
+        self._told = self.committed
+        self._told_since = self.maximal = self.committed.isr
+    return meaning
+
+
 _begin_epoch = Partition._begin_epoch
 
 
@@ -53,7 +84,7 @@ def new_leader_counts_what_is_not_flushed(
     self: Partition, record: Any, now_ms: int, *, is_new_leader: bool
 ) -> None:
     _begin_epoch(self, record, now_ms, is_new_leader=is_new_leader)
-    self._flushed_end = None
+    self._flush.lift()
 
 
 # In-sync replicas.
@@ -66,11 +97,42 @@ def joins_with_any_fetch(self: Partition, follower: FollowerProgress) -> bool:
     return True
 
 
+def joins_below_the_start_of_the_epoch(self: Partition, follower: FollowerProgress) -> bool:
+    if follower.end.offset < self.log.high_watermark or not self._may_join(follower):
+        return False
+    self._propose((*self.isr, follower.broker_id))
+    return True
+
+
+_adopt = IsrState.adopt
+
+
+def metadata_drops_any_proposal(self: IsrState, metadata: Any, replicas: Any) -> None:
+    _adopt(self, metadata, replicas)
+    self._decide()
+
+
+def doubt_taken_for_refusal(self: IsrState, proposal: Any, answer: Any) -> Any:
+    meaning = _answered(self, proposal, answer)
+    if meaning is Verdict.IN_DOUBT:
+        self._decide()
+        return Verdict.NOT_DONE
+    return meaning
+
+
 def no_incarnation_in_proposals(self: Partition, broker_id: int) -> int:
     return UNKNOWN
 
 
 # Fetching.
+
+
+def any_leader_epoch_served(self: Partition, leader_epoch: int) -> ErrorCode:
+    return ErrorCode.NONE
+
+
+def deposed_leader_serves(self: Partition) -> None:
+    return None
 
 
 def divergence_not_told(self: Partition, epoch: int, offset: int) -> None:
@@ -103,18 +165,22 @@ def _bug(owner: type, method: str, broken: Any) -> Bug:
     return Bug(name.replace("_", " "), owner, method, broken)
 
 
-def acknowledged_below_min_isr(self: Partition) -> bool:
-    return False
-
-
 BUGS = [
     _bug(Partition, "_advance_high_watermark", leader_alone_commits),
     _bug(IsrState, "propose", expansion_commits_without_the_new_member),
     _bug(IsrState, "propose", shrink_commits_before_it_is_decided),
+    _bug(Partition, "_advance_high_watermark", high_watermark_falls),
+    _bug(Partition, "_needed_size", property(acknowledged_below_min_isr)),
+    _bug(PendingAppend, "verdict_of", acknowledged_when_the_leader_has_it),
+    _bug(IsrState, "answered", answer_counts_as_metadata),
     _bug(Partition, "_begin_epoch", new_leader_counts_what_is_not_flushed),
     _bug(Partition, "_propose_joining", joins_with_any_fetch),
+    _bug(Partition, "_propose_joining", joins_below_the_start_of_the_epoch),
     _bug(Partition, "_epoch_of", no_incarnation_in_proposals),
-    _bug(Partition, "is_under_min_isr", property(acknowledged_below_min_isr)),
+    _bug(IsrState, "adopt", metadata_drops_any_proposal),
+    _bug(IsrState, "answered", doubt_taken_for_refusal),
+    _bug(Partition, "check_epoch", any_leader_epoch_served),
+    _bug(Partition, "check_leader", deposed_leader_serves),
     _bug(Partition, "divergence", divergence_not_told),
     _bug(FetcherCore, "_begin", follower_truncates_to_its_high_watermark),
     _bug(FetcherCore, "_want", follower_claims_what_is_not_flushed),
@@ -122,10 +188,7 @@ BUGS = [
 
 
 def run(seed: int) -> None:
-    """Only seeds with data can show anything here."""
-    simulation = ClusterSimulation(seed)
-    if simulation.swarm.data:
-        simulation.run(EVENTS)
+    data_simulation(seed).run(EVENTS)
 
 
 if __name__ == "__main__":

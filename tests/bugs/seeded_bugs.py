@@ -75,9 +75,12 @@ def examine(bugs: Sequence[Bug], run: Callable[[int], None], seeds_file: Path) -
         if options.only not in bug.name:
             continue
         found = find(bug, run, options.first_seed)
-        missed += found is None
         if found is None:
+            missed += 1
             print(f"MISSED  {bug.name}", flush=True)
+        elif failure_of(run, found[0]) is not None:
+            missed += 1
+            print(f"BROKEN  {bug.name}: seed {found[0]} fails without it", flush=True)
         else:
             seed, code = found
             seeds[bug.name] = {"seed": seed, "code": code}

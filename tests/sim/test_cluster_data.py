@@ -16,30 +16,23 @@ from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
 from kraftpy.protocol.ids import Uuid
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.sim.cluster_data_rules import DataRules, PartitionKey
+from kraftpy.sim.cluster_data_run import data_simulation
 from kraftpy.sim.cluster_simulation import ClusterRun, ClusterSimulation
 from kraftpy.sim.quorum_invariants import InvariantViolated
 from kraftpy.world.memory_clock import MemoryClock
 
-GROUPS = 6
-SEEDS_IN_GROUP = 2
+GROUPS = 8
+SEEDS_IN_GROUP = 3
 EVENTS = 6_000
 
 
 def run_with_data(first_seed: int, count: int) -> list[ClusterRun]:
-    """The first seeds from there on that have data."""
-    runs: list[ClusterRun] = []
-    seed = first_seed
-    while len(runs) < count:
-        simulation = ClusterSimulation(seed)
-        if simulation.swarm.data:
-            runs.append(simulation.run(EVENTS))
-        seed += 1
-    return runs
+    return [data_simulation(seed).run(EVENTS) for seed in range(first_seed, first_seed + count)]
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_seeds_with_data_keep_every_invariant(group: int) -> None:
-    """Invariants 10 and 12 to 16 of testing.md 7.8, equal replicas in the end; REP-123, REP-124"""
+    """Invariants 10 to 17 of testing.md 7.8, equal replicas in the end; REP-123, REP-124"""
     runs = run_with_data(70_000 + 100 * group, SEEDS_IN_GROUP)
     assert sum(run.delivered for run in runs) > 0
 
@@ -48,10 +41,10 @@ def test_data_is_drawn_in_both_modes_and_used() -> None:
     swarms = [ClusterSimulation(seed).swarm for seed in range(200)]
     assert 20 < sum(swarm.data for swarm in swarms) < 80
     assert {swarm.flush_messages == 1 for swarm in swarms if swarm.data} == {True, False}
-    (run,) = run_with_data(0, 1)
-    assert run.acknowledged > 50
-    assert run.delivered > 50
-    assert run_with_data(0, 1) == [run]
+    runs = run_with_data(0, 3)
+    assert sum(run.acknowledged for run in runs) > 50
+    assert sum(run.delivered for run in runs) > 50
+    assert run_with_data(0, 3) == runs
 
 
 # The checker itself.
@@ -72,6 +65,7 @@ class Host:
     flush_messages: int
     logs: dict[PartitionKey, MemoryReplicaLog] = field(default_factory=dict)
     is_running: bool = True
+    hosted: dict[PartitionKey, Partition] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.log = MemoryReplicaLog(StillClock(), LogConfig(flush_messages=self.flush_messages))
@@ -168,6 +162,55 @@ def test_a_member_of_the_elr_has_it_too(elr: tuple[int, ...]) -> None:
             world.rules.check_due(after)
     else:
         world.rules.check_due(after)
+
+
+@pytest.mark.parametrize(("isr", "elr", "is_enough"), [((1, 2), (), True), ((1,), (3,), False)])
+def test_a_leader_waits_for_everybody_who_may_be_elected(
+    isr: tuple[int, ...], elr: tuple[int, ...], is_enough: bool
+) -> None:
+    """Invariant 11: broker 1 knows of an ISR of 1 and 2 only"""
+    world = World()
+    world.hosts[1].hosted[KEY] = world.partition(1)
+    after = world.image_of(isr=isr, eligible_leader_replicas=elr, partition_epoch=1)
+    world.rules.committed(ImageChanges(world.image, after))
+    if is_enough:
+        world.rules.check_due(after)
+    else:
+        with pytest.raises(InvariantViolated, match="quorum-too-small"):
+            world.rules.check_due(after)
+
+
+def test_what_is_committed_but_not_flushed_is_not_safe() -> None:
+    """Invariant 16, in flush mode"""
+    world = World(flushes=True)
+    for each in (1, 2):
+        world.write(each, b"a")
+        world.hosts[each].log.flush()
+    world.commit(1)
+    for each in (1, 2):
+        world.write(each, b"b")
+    world.hosts[1].log.flush()
+    with pytest.raises(InvariantViolated, match="candidate-behind"):
+        world.commit(2)
+
+
+def test_a_leader_takes_nothing_back() -> None:
+    """Invariant 14"""
+    world = World()
+    for each in (1, 2):
+        world.write(each, b"a", b"b")
+    world.commit(2)
+    with pytest.raises(InvariantViolated, match="high-watermark-falls"):
+        world.commit(1)
+
+
+def test_a_fetch_of_another_epoch_is_not_served() -> None:
+    world = World()
+    world.rules.served(world.partition(1), 5)
+    world.rules.served(world.partition(1), -1)
+    for epoch in (4, 6):
+        with pytest.raises(InvariantViolated, match="epochs-mixed"):
+            world.rules.served(world.partition(1), epoch)
 
 
 def test_who_is_not_there_or_another_process_is_not_meant() -> None:
