@@ -260,6 +260,7 @@ class RoleChanges:
             # It was never put anywhere, or would have to be here.
             is_new=assigned == DIRECTORY_UNASSIGNED or path is not None,
             directory=path,
+            is_durable=False,
         )
         directory = self._logs.directory_of(name)
         if directory is None or not directory.is_online:

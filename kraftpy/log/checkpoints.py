@@ -27,6 +27,7 @@ __all__ = [
     "CLEANER_OFFSET_CHECKPOINT",
     "LEADER_EPOCH_CHECKPOINT",
     "LOG_START_OFFSET_CHECKPOINT",
+    "NEW_PARTITION_METADATA",
     "PARTITION_METADATA",
     "RECOVERY_POINT_CHECKPOINT",
     "REPLICATION_OFFSET_CHECKPOINT",
@@ -50,6 +51,8 @@ LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+# Until everything that its directory holds since it was made is durable.
+NEW_PARTITION_METADATA = "partition.metadata.new"
 
 _VERSION = 0
 _INT32_MAX = 2**31 - 1

@@ -14,17 +14,21 @@ import trio
 
 from kraftpy.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
+    NEW_PARTITION_METADATA,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
+    AtomicFile,
     TopicPartition,
+    format_partition_metadata,
     parse_partition_metadata,
     read_text,
 )
-from kraftpy.log.errors import StorageError
+from kraftpy.log.errors import MalformedFileError, StorageError
 from kraftpy.log.loading import load_log
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_directory import LogDirectory
+from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment_files import PartitionDirectory
 from kraftpy.protocol.ids import Uuid
 from kraftpy.records.errors import RecordDataError
@@ -127,6 +131,8 @@ class DirectoryLoader:
         directory = self._directory
         topic_partition = (parsed.topic, parsed.partition)
         topic_id = await self._read_topic_id(path)
+        new_id = await self._read_new_topic_id(path) if topic_id is None else None
+        topic_id = topic_id or new_id
         if parsed.is_deleting:
             # Nobody reads it, so there is nothing to wait for.
             directory.remove_unused(path, topic_partition, topic_id)
@@ -142,6 +148,8 @@ class DirectoryLoader:
             log_start_offset=0 if parsed.is_future else self._log_starts.get(topic_partition, 0),
             progress=self._recovered,
         )
+        if new_id is not None:
+            await self._settle(log, path, new_id)
         if not directory.is_online:
             log.go_offline(str(directory.failure))
             return
@@ -158,3 +166,25 @@ class DirectoryLoader:
         metadata = f"{path}/{PARTITION_METADATA}"
         text = await read_text(self._world.disk, metadata)
         return None if text is None else parse_partition_metadata(text, metadata)
+
+    async def _read_new_topic_id(self, path: str) -> Uuid | None:
+        """Of a log that was made a moment before the crash; None if that has taken it."""
+        metadata = f"{path}/{NEW_PARTITION_METADATA}"
+        try:
+            text = await read_text(self._world.disk, metadata)
+            return None if text is None else parse_partition_metadata(text, metadata)
+        except MalformedFileError as error:
+            _log.warning("%s; it was not durable yet", error)
+            return None
+
+    async def _settle(self, log: PartitionLog, path: str, topic_id: Uuid) -> None:
+        """Do what the crash has kept the new log from (log_files.py)."""
+        disk = self._world.disk
+        if log.segments.first.base_offset:
+            _log.warning("%s has lost its first segment before it was durable", path)
+            await log.truncate_fully_and_start_at(0)
+        await disk.sync_directory(path)
+        metadata = AtomicFile(disk, f"{path}/{PARTITION_METADATA}")
+        await metadata.replace(format_partition_metadata(topic_id))
+        await disk.sync_directory(self._directory.path)
+        await disk.unlink(f"{path}/{NEW_PARTITION_METADATA}")

@@ -278,7 +278,8 @@ class _Loader:
         )
         self._segments.add(segment)
         if FileKind.OFFSET_INDEX not in kinds or FileKind.TIME_INDEX not in kinds:
-            _log.error("%r has lost an index; it is rebuilt", segment)
+            if segment.size_bytes:
+                _log.error("%r has lost an index; it is rebuilt", segment)
             self._without_index.append(base_offset)
 
     def _has_sound_indexes(self, segment: Segment) -> bool:

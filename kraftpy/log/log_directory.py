@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -325,6 +325,14 @@ class LogDirectory:
         except MalformedFileError as error:
             _log.warning("%s; the file is taken for empty", error)
             return {}
+
+    async def settle_logs(self) -> None:
+        """Make new logs durable, one after the other, and note recovery points."""
+        for log in list(self.logs.values()):
+            # A failure was told to this directory.
+            with suppress(StorageError):
+                await log.settle()
+        await self.write_recovery_points()
 
     async def write_recovery_points(self) -> None:
         await self._checkpoint(RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point)

@@ -12,13 +12,24 @@ earlier, so where the order matters there is a sync of the directory in between:
 - Segments that replace others are synced as `.cleaned`, renamed to `.swap`, which says that they
   are whole, and get their names when the others have lost theirs. The directory is synced after
   each of these steps.
+- A new log need not wait for the medium: its topic id is in `partition.metadata.new`, which says
+  that a loss of power may have taken anything else of it, even its first segment from under a later
+  one. `settle` makes all of that durable and gives the file its name. It comes before anything that
+  counts on the log's being there, as a recovery point does, and before anything but appends and
+  rolls changes the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kraftpy.log.checkpoints import LEADER_EPOCH_CHECKPOINT, AtomicFile, format_epochs
+from kraftpy.log.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    NEW_PARTITION_METADATA,
+    PARTITION_METADATA,
+    AtomicFile,
+    format_epochs,
+)
 from kraftpy.log.epochs import LeaderEpochCache
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_owner import LogEnvironment
@@ -39,6 +50,7 @@ class LogFiles:
         "_names_changed",
         "_replaced",
         "directory",
+        "is_settled",
         "snapshots",
     )
 
@@ -50,6 +62,53 @@ class LogFiles:
         self._names_changed = False
         # By base offset, the last segment that the one there now has replaced.
         self._replaced: dict[int, Segment] = {}
+        self.is_settled = True
+
+    def begin(self, metadata: str, config: LogConfig) -> Segment:
+        """Fill a new directory: whose log it is, and a first segment. Nothing is durable yet.
+
+        The segment has no indexes before its first append: making files is most of what a new log
+        costs.
+        """
+        self.is_settled = False
+        path = f"{self.directory}/{NEW_PARTITION_METADATA}"
+        file = self._environment.disk.open(path, write=True, create=True)
+        try:
+            file.pwrite([metadata.encode()], 0)
+        finally:
+            file.close()
+        if config.preallocate:
+            return self.create_segment(0, config)
+        self._names_changed = True
+        segment = Segment(
+            self._environment.pool,
+            self.directory,
+            0,
+            config,
+            size_bytes=0,
+            has_transaction_index=False,
+            roll_jitter_ms=self.draw_jitter_ms(config),
+            now_ms=self._environment.clock.wall_ms(),
+        )
+        segment.log_file.truncate(0)
+        return segment
+
+    async def settle(self) -> None:
+        """Make a new log durable, its directory's name included."""
+        if self.is_settled:
+            return
+        disk, directory = self._environment.disk, self.directory
+        await self.sync_names()
+        path = f"{directory}/{NEW_PARTITION_METADATA}"
+        file = disk.open(path, write=True)
+        try:
+            await file.sync()
+        finally:
+            file.close()
+        await disk.rename(path, f"{directory}/{PARTITION_METADATA}")
+        await self.sync_names()
+        await disk.sync_directory(directory.rpartition("/")[0])
+        self.is_settled = True
 
     def create_segment(self, base_offset: int, config: LogConfig, *, suffix: str = "") -> Segment:
         """An empty segment, for the end of the log or with a suffix for the cleaner."""

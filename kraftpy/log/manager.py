@@ -89,7 +89,7 @@ class LogManager(MovablePartitions):
                 "recovery-point-checkpoint",
                 delay_ms,
                 settings.recovery_point_checkpoint_interval_ms,
-                self._each_directory(LogDirectory.write_recovery_points),
+                self._each_directory(LogDirectory.settle_logs),
             ),
             (
                 "log-start-checkpoint",

@@ -86,7 +86,8 @@ class PartitionLog(WritableLog):
         """Flush what was asked for, save what has changed. A failure was told to the owner."""
         with suppress(StorageError):
             await self.flush(self._flush_wanted)
-            if self.epochs.changed and self._refusal is None:
+            # Those of a log that is not settled are found in its records by recovery.
+            if self.epochs.changed and self._refusal is None and self._files.is_settled:
                 async with self._change("save leader epochs"):
                     await self._save_epochs()
 
@@ -123,13 +124,23 @@ class PartitionLog(WritableLog):
         except OSError as error:
             raise self._failed("save leader epochs", error) from error
 
+    async def settle(self) -> None:
+        """Make the log itself durable, if it is new and was not yet (log_files.py)."""
+        if not self._files.is_settled:
+            async with self._change("settle"):
+                pass
+
     @asynccontextmanager
-    async def _change(self, what: str) -> AsyncIterator[None]:
+    async def _change(self, what: str, *, settles: bool = True) -> AsyncIterator[None]:
         """A turn for one structural change or flush, which then is not cancelled half-way."""
         async with self._turn:
             self._check_usable()
             with trio.CancelScope(shield=True):
                 try:
+                    if settles and not self._files.is_settled:
+                        await self._files.settle()
+                        if self.epochs.changed:
+                            self._environment.owner.work_pending(self)
                     yield
                 except OSError as error:
                     # A sync that failed, for whatever reason, has lost what it should have kept.
@@ -346,8 +357,11 @@ class PartitionLog(WritableLog):
             self.go_offline(reason)
 
     async def rename_directory(self, new_directory: str) -> None:
-        """Another name in the same data directory: for deletion, or when a future log has come."""
-        async with self._change("rename"):
+        """Another name in the same data directory: for deletion, or when a future log has come.
+
+        What is deleted need not be durable before, and a future log is so from its beginning.
+        """
+        async with self._change("rename", settles=False):
             await self._environment.disk.rename(self.directory, new_directory)
             self._files.moved(new_directory)
             for segment in self._segments:

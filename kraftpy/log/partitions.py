@@ -22,6 +22,7 @@ from kraftpy.log.checkpoints import (
     format_partition_metadata,
 )
 from kraftpy.log.cleaner import Cleaner
+from kraftpy.log.creating import create_log
 from kraftpy.log.errors import InconsistentTopicIdError, StorageError, UnknownDirectoryError
 from kraftpy.log.handles import HandlePool
 from kraftpy.log.loading import load_log
@@ -188,12 +189,15 @@ class Partitions:
         topic_id: Uuid | None = None,
         is_new: bool = False,
         directory: str | None = None,
+        is_durable: bool = True,
     ) -> PartitionLog:
         """The log of a partition, which is made if there is none.
 
         `is_new`: the partition was never here before. Without that, and with a directory offline,
         nothing is made: the partition may be in there. `directory` is where to make it; without
-        one, the directory with the fewest partitions is taken.
+        one, the directory with the fewest partitions is taken. With `is_durable` it is there also
+        after a loss of power; without, only when something in it has been flushed, or after some
+        time: who makes thousands does not want to wait for the disk that often.
         """
         async with self._turn(topic_partition):
             log = self.get(topic_partition)
@@ -209,7 +213,11 @@ class Partitions:
             target.arriving += 1
             try:
                 name = directory_name(*topic_partition)
-                log = await self._make(target, name, topic_partition, topic_id)
+                log = None
+                if topic_id is not None and not is_durable:
+                    log = await self._make_quickly(target, name, topic_partition, topic_id)
+                if log is None:
+                    log = await self._make(target, name, topic_partition, topic_id)
                 target.logs[topic_partition] = log
             finally:
                 target.arriving -= 1
@@ -247,6 +255,23 @@ class Partitions:
             if directory.path == path:
                 return directory
         raise UnknownDirectoryError(f"{path} is no data directory of this node")
+
+    async def _make_quickly(
+        self, directory: LogDirectory, name: str, topic_partition: TopicPartition, topic_id: Uuid
+    ) -> PartitionLog | None:
+        """A log that is not settled; None if something is in its place."""
+        path = f"{directory.path}/{name}"
+        with directory.guard(f"make {path}"):
+            log = await create_log(
+                directory.environment,
+                path,
+                topic_partition,
+                self._config_of(topic_partition[0]),
+                format_partition_metadata(topic_id),
+            )
+        if log is not None and not directory.is_online:
+            log.go_offline(str(directory.failure))
+        return log
 
     async def _make(
         self,

@@ -37,6 +37,8 @@ class Expected:
     outcomes: tuple[Outcome, ...]
     ids: tuple[Uuid | None, ...]
     may_be_absent: bool = False
+    is_unsettled: bool = False
+    """A log that was made quickly. Without a topic id it is as good as absent."""
     log_starts: tuple[int, ...] = (0,)
     directories: tuple[str, ...] = ("/data/a", "/data/b")
 
@@ -59,6 +61,7 @@ class Partition:
     end: int = 0
     flushed: int = 0
     log_start: int = 0
+    is_settled: bool = True
 
     def now(self) -> Outcome:
         return Outcome(self.batches, self.end, self.flushed)
@@ -66,7 +69,9 @@ class Partition:
     def expected(self) -> Expected:
         return Expected(
             (self.now(),),
-            (self.topic_id,),
+            (self.topic_id,) if self.is_settled else (self.topic_id, None),
+            may_be_absent=not self.is_settled,
+            is_unsettled=not self.is_settled,
             log_starts=(self.log_start,),
             directories=(self.directory,),
         )
@@ -157,6 +162,8 @@ class HomeScene:
             assert log.directory.rpartition("/")[0] in each.directories, f"it is in {log.directory}"
             topic_id = manager.topic_id(topic_partition)
             assert topic_id in each.ids, f"its topic is {topic_id}, not {each.ids}"
+            if each.is_unsettled and topic_id is None:
+                continue
             starts = [max(start, log.segments.first.base_offset) for start in each.log_starts]
             assert log.log_start_offset in starts, f"it starts at {log.log_start_offset}"
             check(log, each.outcomes, log_starts=(log.log_start_offset, *each.log_starts))
@@ -181,6 +188,7 @@ class HomeScene:
             await self._stopped.wait()
         for partition in self.partitions.values():
             partition.flushed = partition.end
+            partition.is_settled = True
         self.is_stopped = True
 
     def log(self, topic: str) -> PartitionLog:
@@ -195,6 +203,22 @@ class HomeScene:
         async with self.step(f"create {topic}", **{topic: unmade}):
             await self.manager.get_or_create((topic, 0), topic_id=topic_id, directory=path)
             self.partitions[topic, 0] = new
+
+    async def create_quickly(self, topic: str, topic_id: Uuid) -> None:
+        """Not durable before something in it was flushed."""
+        new = Partition(topic_id, "/data/a", is_settled=False)
+        async with self.step(f"create {topic} quickly", **{topic: new.expected()}):
+            await self.manager.get_or_create(
+                (topic, 0), topic_id=topic_id, directory="/data/a", is_durable=False
+            )
+            self.partitions[topic, 0] = new
+
+    async def settle(self) -> None:
+        async with self.step("settle"):
+            for directory in self.manager.directories:
+                await directory.settle_logs()
+        for partition in self.partitions.values():
+            partition.is_settled = True
 
     async def fill(
         self, topic: str, count: int, *, epoch: int = 0, letter: bytes = b"a", flush: bool = True
@@ -215,6 +239,7 @@ class HomeScene:
             async with self.step(f"flush {topic}"):
                 await log.flush()
             partition.flushed = partition.end
+            partition.is_settled = True
 
     async def checkpoint(self) -> None:
         async with self.step("write checkpoints"):
@@ -242,6 +267,7 @@ class HomeScene:
         expected = replace(partition.expected(), outcomes=(lower,))
         async with self.step(f"truncate {topic}", **{topic: expected}):
             await self.manager.truncate(self.log(topic), offset)
+        partition.is_settled = True
         partition.batches = partition.batches[:offset]
         partition.end, partition.flushed = offset, min(offset, partition.flushed)
 

@@ -24,6 +24,58 @@ async def create(scene: HomeScene) -> None:
     await scene.fill("y", 2)
 
 
+async def create_quickly(scene: HomeScene) -> None:
+    """A log of several segments that is not durable until it is flushed, and is from then on."""
+    await scene.start()
+    await scene.create("x")
+    scene.record()
+    await scene.create_quickly("y", OTHER_ID)
+    await scene.fill("y", 5, flush=False)
+    await scene.checkpoint()
+    await scene.fill("y", 1)
+    await scene.checkpoint()
+
+
+async def flush_quickly(scene: HomeScene) -> None:
+    """Of two segments, of which neither has a durable name, the first must not be lost alone."""
+    await scene.start()
+    await scene.create_quickly("x", TOPIC_ID)
+    await scene.fill("x", 4, flush=False)
+    scene.record()
+    await scene.fill("x", 0)
+
+
+async def settle(scene: HomeScene) -> None:
+    """New logs, empty or not, become durable without a flush; another is deleted before."""
+    await scene.start()
+    scene.record()
+    await scene.create_quickly("x", TOPIC_ID)
+    await scene.create_quickly("y", OTHER_ID)
+    await scene.create_quickly("z", OTHER_ID)
+    await scene.fill("y", 1, flush=False)
+    await scene.delete("z")
+    await scene.settle()
+
+
+async def truncate_quickly(scene: HomeScene) -> None:
+    """A log that is truncated before anything in it was flushed."""
+    await scene.start()
+    scene.record()
+    await scene.create_quickly("x", TOPIC_ID)
+    await scene.fill("x", 5, flush=False)
+    await scene.truncate("x", 2)
+    await scene.fill("x", 1, epoch=1, letter=b"b")
+
+
+async def stop_quickly(scene: HomeScene) -> None:
+    await scene.start()
+    scene.record()
+    await scene.create_quickly("x", TOPIC_ID)
+    await scene.create_quickly("y", OTHER_ID)
+    await scene.fill("y", 2, flush=False)
+    await scene.stop()
+
+
 async def checkpoint(scene: HomeScene) -> None:
     """Recovery points and high watermarks are rewritten while the log grows."""
     await scene.start()
@@ -105,6 +157,11 @@ HOME_WORKLOADS: dict[str, HomeWorkload] = {
     for workload in (
         first_start,
         create,
+        create_quickly,
+        flush_quickly,
+        settle,
+        truncate_quickly,
+        stop_quickly,
         checkpoint,
         truncate,
         delete_records,

@@ -14,7 +14,7 @@ from log_crash_home_workloads import played_at_home
 from log_crash_workloads import played
 
 from kraftpy.log import log_directory
-from kraftpy.log.checkpoints import AtomicFile
+from kraftpy.log.checkpoints import NEW_PARTITION_METADATA, PARTITION_METADATA, AtomicFile
 from kraftpy.log.errors import LogError
 from kraftpy.log.index import OffsetIndex, SegmentIndex
 from kraftpy.log.loading import _Loader
@@ -90,6 +90,29 @@ async def make_unsynced(disk: Disk, path: str) -> None:
     await disk.make_directory(path)
 
 
+async def settle_at_once(self: LogFiles) -> None:
+    """One sync of the names too few."""
+    if not self.is_settled:
+        disk, path = self._environment.disk, f"{self.directory}/{NEW_PARTITION_METADATA}"
+        file = disk.open(path, write=True)
+        await file.sync()
+        file.close()
+        await disk.rename(path, f"{self.directory}/{PARTITION_METADATA}")
+        await self.sync_names()
+        await disk.sync_directory(self.directory.rpartition("/")[0])
+        self.is_settled = True
+
+
+async def settle_inside(self: LogFiles) -> None:
+    """The directory's own name may be lost."""
+    if not self.is_settled:
+        path = f"{self.directory}/{NEW_PARTITION_METADATA}"
+        await self.sync_names()
+        await self._environment.disk.rename(path, f"{self.directory}/{PARTITION_METADATA}")
+        await self.sync_names()
+        self.is_settled = True
+
+
 LOG_BREAKS: dict[str, tuple[Any, str, Any, str]] = {
     "checkpoints are renamed unsynced": (AtomicFile, "replace", replace_unsynced, "epochs"),
     "checkpoints are written in place": (AtomicFile, "replace", replace_in_place, "epochs"),
@@ -129,6 +152,9 @@ HOME_BREAKS: dict[str, tuple[Any, str, Any, str]] = {
         nothing,
         "truncate",
     ),
+    "new logs are not settled": (LogFiles, "settle", nothing, "create_quickly"),
+    "new logs are settled in any order": (LogFiles, "settle", settle_at_once, "flush_quickly"),
+    "new logs are settled without their names": (LogFiles, "settle", settle_inside, "settle"),
     "moves are not finished": (MovablePartitions, "_finish_moves", nothing, "move"),
     "log starts are not written": (LogDirectory, "write_log_starts", nothing, "delete_records"),
     "closing syncs nothing": (LogFiles, "sync", nothing, "stop"),
