@@ -16,6 +16,7 @@ from effects.topic_effects import TOPIC_EFFECTS, compacts, earliest_offset, flus
 from support.simulated_nodes import FETCH_VERSION, PORT, SimulatedNodes
 
 from kraftpy.client.errors import ConnectionLost
+from kraftpy.config import ConfigurationError
 from kraftpy.observe.metrics import Gauge, Meter
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k01_fetch import FetchPartition, FetchRequest, FetchTopic
@@ -149,6 +150,44 @@ async def metadata_segments(rig: SimulatedNodes, settings: Mapping[str, str]) ->
     return sum(name.endswith(".log") for name in await rig.files(METADATA_LOG)) > 1
 
 
+# What a node is.
+
+
+async def brokers_of_two_nodes(rig: SimulatedNodes, settings: Mapping[str, str]) -> list[int]:
+    """n1 as it is configured, n2 a broker."""
+    if settings.get("process.roles") == "controller":
+        settings = {**settings, "listeners": "CONTROLLER://n1:9093"}
+    await rig.start("n1", settings=settings)
+    await rig.start_with("n2", rig.config("n2", ["n1"], BROKER_ONLY))
+    return sorted(each.node_id for each in await brokers(rig, of="n2"))
+
+
+async def id_of_a_node(rig: SimulatedNodes, settings: Mapping[str, str]) -> int:
+    own = settings.get("node.id", "1")
+    config = rig.config("n1", ["n1"], {**settings, "controller.quorum.voters": f"{own}@n1:9093"})
+    await rig.start_with("n1", config)
+    node_id: int = (await brokers(rig))[0].node_id
+    return node_id
+
+
+async def is_up_alone(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
+    with trio.move_on_after(60):
+        await rig.start("n1", settings=settings)
+        return True
+    return False
+
+
+async def finds_the_quorum(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
+    """A broker that does not know the voters; n1 is the quorum."""
+    await rig.start("n1")
+    broker = {**BROKER_ONLY, "controller.quorum.voters": "", **settings}
+    try:
+        await rig.start_with("n2", rig.config("n2", ["n1"], broker))
+    except ConfigurationError:
+        return False
+    return len(await brokers(rig)) == 2
+
+
 # Topics.
 
 
@@ -255,14 +294,73 @@ async def small_records_are_committed_late(
     return trio.current_time() - began > 0.2
 
 
+async def a_late_follower_leaves(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
+    """The ISR some seconds after a follower has lost its leader, and nobody else."""
+    await rig.start(*NODES, settings=settings)
+    controller = await quorum_leader(rig)
+    await rig.create("t", partitions=3, replicas=3)
+    leader, follower = (name for name in NODES if name != controller)
+    for pair in ((leader, follower), (follower, leader)):
+        rig.simulation.fabric.cut(*pair)
+    await trio.sleep(10)
+    partitions = (await rig.describe("t", of=controller)).partitions
+    return any(len(each.isr_nodes) < 3 for each in partitions)
+
+
+async def leaders_come_back(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
+    """Whether a node that was away leads again soon."""
+    settings = {**settings, "metadata.max.idle.interval.ms": "0"}
+    await rig.start(*NODES, settings=settings)
+    await rig.create("t", partitions=3, replicas=3)
+    # The first check comes early.
+    await trio.sleep(10)
+    away = "n3" if await quorum_leader(rig) == "n2" else "n2"
+    await rig.stop(away)
+    await rig.start_with(away, rig.config(away, NODES, settings))
+    await trio.sleep(15)
+    leaders = [each.leader_id for each in (await rig.describe("t")).partitions]
+    return int(away.removeprefix("n")) in leaders
+
+
+async def gives_a_silent_leader_up(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
+    leader = await a_leader_and_a_follower(rig, settings)
+    rig.simulation.pause(leader)
+    rig.connects.clear()
+    await trio.sleep(5)
+    follower = "n1" if leader == "n2" else "n2"
+    return (follower, (leader, PORT)) in rig.connects
+
+
+async def gives_a_silent_controller_up(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
+    """A request is forwarded to it, by a broker that knows of no other and is silent itself."""
+    settings = {
+        **settings,
+        **BROKER_ONLY,
+        "broker.heartbeat.interval.ms": "60000",
+        "controller.quorum.request.timeout.ms": "60000",
+    }
+    await rig.start("n1", settings={"broker.session.timeout.ms": "600000"})
+    await rig.start_with("n2", rig.config("n2", ["n1"], settings))
+    await rig.create("first", of="n2")
+    rig.simulation.pause("n1")
+    await trio.sleep(0.5)
+    rig.connects.clear()
+    with trio.move_on_after(1.9):
+        await rig.create("second", of="n2")
+    return ("n2", ("n1", 9093)) in rig.connects
+
+
 # Logs.
 
 
-async def uses_this_directory(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
+async def names_in_other(rig: SimulatedNodes, settings: Mapping[str, str]) -> list[str]:
+    """The directories of logs in a data directory that is not the usual one."""
     await rig.start("n1", settings=settings)
     await rig.create("t")
-    disk = rig.simulation.machine("n1").disk
-    return "t-0" in await disk.list_directory("/other")
+    try:
+        return [name for name in await rig.files("/other") if name.endswith("-0")]
+    except FileNotFoundError:
+        return []
 
 
 async def flushes_by_the_clock(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
@@ -458,6 +556,25 @@ async def connections_of_fetchers(rig: SimulatedNodes, number: int) -> bool:
 QUICK_EXPIRATION = {"producer.id.expiration.check.interval.ms": "1000"}
 
 STATIC_EFFECTS = {
+    "process.roles": StaticEffect("controller", brokers_of_two_nodes, [2]),
+    "node.id": StaticEffect("7", id_of_a_node, 7),
+    "log.dir": StaticEffect(
+        "/other", names_in_other, ["__cluster_metadata-0", "t-0"], node={"log.dirs": ""}
+    ),
+    "log.dirs": StaticEffect("/other", names_in_other, ["__cluster_metadata-0", "t-0"]),
+    "metadata.log.dir": StaticEffect("/other", names_in_other, ["__cluster_metadata-0"]),
+    "controller.quorum.voters": StaticEffect("1@n1:9093,2@n2:9093", is_up_alone, expected=False),
+    "controller.quorum.bootstrap.servers": StaticEffect("n1:9093", finds_the_quorum),
+    "controller.socket.timeout.ms": StaticEffect("1000", gives_a_silent_controller_up),
+    "replica.socket.timeout.ms": StaticEffect("2000", gives_a_silent_leader_up),
+    "replica.lag.time.max.ms": StaticEffect("2000", a_late_follower_leaves),
+    "leader.imbalance.check.interval.seconds": StaticEffect("5", leaders_come_back),
+    "auto.leader.rebalance.enable": StaticEffect(
+        "false",
+        leaders_come_back,
+        expected=False,
+        node={"leader.imbalance.check.interval.seconds": "5"},
+    ),
     "broker.rack": StaticEffect("r7", rack_of_a_broker, "r7"),
     "broker.heartbeat.interval.ms": StaticEffect("500", heartbeats_often),
     "broker.session.timeout.ms": StaticEffect(

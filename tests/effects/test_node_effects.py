@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from effects.node_effects import DYNAMIC_EFFECTS, STATIC_EFFECTS
+import trio
+from effects.node_effects import DYNAMIC_EFFECTS, NODES, STATIC_EFFECTS
 from support.simulated_nodes import SimulatedNodes, run_nodes
 
 from kraftpy.client.admin_operations import ConfigKind
+from kraftpy.protocol.errors import ErrorCode
 
 
 @pytest.mark.parametrize("key", STATIC_EFFECTS)
@@ -39,5 +41,74 @@ def test_a_setting_changes_while_nodes_run(key: str) -> None:
         assert before != after
         await rig.alter(ConfigKind.BROKER, resource, {key: None})
         assert await effect.observe(rig, 2) == before
+
+    run_nodes(scenario)
+
+
+@pytest.mark.parametrize("resource", [ConfigKind.TOPIC, ConfigKind.BROKER])
+def test_min_insync_replicas(resource: ConfigKind) -> None:
+    """min.insync.replicas, of a topic or as the brokers' default: with one of three away."""
+
+    async def scenario(rig: SimulatedNodes) -> None:
+        await rig.start(*NODES)
+        await rig.create("t", replicas=3)
+        await rig.stop("n3")
+        leader = f"n{(await rig.describe('t')).partitions[0].leader_id}"
+        name = "t" if resource is ConfigKind.TOPIC else ""
+
+        async def outcome() -> str:
+            await trio.sleep(0.5)
+            answer = await rig.produce("t", rig.batch(b"v"), of=leader)
+            return ErrorCode(answer.error_code).name
+
+        assert await outcome() == "NONE"
+        await rig.alter(resource, name, {"min.insync.replicas": "3"})
+        assert await outcome() == "NOT_ENOUGH_REPLICAS"
+        await rig.alter(resource, name, {"min.insync.replicas": "1"})
+        assert await outcome() == "NONE"
+
+    run_nodes(scenario)
+
+
+@pytest.mark.parametrize("resource", [ConfigKind.TOPIC, ConfigKind.BROKER])
+def test_unclean_leader_election(resource: ConfigKind) -> None:
+    """unclean.leader.election.enable, of a topic or as the brokers' default: it brings a partition
+    back whose only replica in sync is gone. unclean.leader.election.interval.ms says when.
+    """
+
+    async def scenario(rig: SimulatedNodes) -> None:
+        settings = {"unclean.leader.election.interval.ms": "5000"}
+        await rig.start(*NODES, settings=settings)
+        await rig.create("t", replicas=2)
+        [before] = (await rig.describe("t")).partitions
+        leader = f"n{before.leader_id}"
+        [follower] = [f"n{each}" for each in before.replica_nodes if f"n{each}" != leader]
+        [witness] = [each for each in NODES if each not in (leader, follower)]
+        rig.kill(follower)
+        await trio.sleep(15)
+        rig.kill(leader)
+        await rig.start_with(follower, rig.config(follower, NODES, settings))
+        await trio.sleep(15)
+        [offline] = (await rig.describe("t", of=witness)).partitions
+        assert offline.leader_id == -1
+        name = "t" if resource is ConfigKind.TOPIC else ""
+        change = {"unclean.leader.election.enable": "true"}
+        await rig.alter(resource, name, change, of=witness)
+        await trio.sleep(6)
+        [online] = (await rig.describe("t", of=witness)).partitions
+        assert f"n{online.leader_id}" == follower
+
+    run_nodes(scenario)
+
+
+def test_listeners_do_not_change_while_a_node_runs() -> None:
+    """As in Kafka without ZooKeeper: others know the node by what it has registered."""
+
+    async def scenario(rig: SimulatedNodes) -> None:
+        await rig.start("n1")
+        change = {"listeners": "PLAINTEXT://n1:9999,CONTROLLER://n1:9093"}
+        result = await rig.try_to_alter(ConfigKind.BROKER, "1", change)
+        assert result.error_code == ErrorCode.INVALID_CONFIG
+        assert "set it in its file and restart" in result.error_message
 
     run_nodes(scenario)

@@ -144,7 +144,9 @@ async def test_controllers_are_served_first_then_brokers(
 
 
 async def test_accepted_sockets_are_tuned() -> None:
-    """NET-14: no delay, keep-alive, and buffers as configured."""
+    """NET-14: no delay, keep-alive, and buffers of socket.send.buffer.bytes and
+    socket.receive.buffer.bytes.
+    """
     surrounding = real_surrounding()
     network = WatchedNetwork(surrounding.server_network)
     surrounding.server_network = network  # type: ignore[assignment]
@@ -183,7 +185,7 @@ async def test_one_connection_too_many_from_an_address_is_closed_without_a_byte(
 
 
 async def test_an_override_lets_an_address_have_more(surrounding: Surrounding) -> None:
-    """NET-20"""
+    """NET-20: max.connections.per.ip.overrides."""
     limits = NetworkLimits(
         max_connections_per_ip=0, max_connections_per_ip_overrides={"127.0.0.1": 1}
     )

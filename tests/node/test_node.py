@@ -105,6 +105,7 @@ async def test_listener_on_every_interface_is_told_by_the_name_of_the_host() -> 
 
 
 async def test_controllers_listener_serves_controllers_apis() -> None:
+    """What controller.listener.names names is not for clients."""
     world = real_world()
     async with (
         running(make_config(), world) as (_, addresses),
@@ -269,8 +270,10 @@ async def test_limits_change_while_the_node_runs() -> None:
 async def test_health_and_metrics_over_http() -> None:
     """Ready when clients are served; metrics under Kafka's names."""
     world = real_world()
-    async with running(make_config({"kraftpy.http.port": "0"}), world) as (_, addresses):
+    settings = {"kraftpy.http.port": "0", "kraftpy.http.host": "127.0.0.2"}
+    async with running(make_config(settings), world) as (_, addresses):
         assert addresses.http is not None
+        assert addresses.http[0] == "127.0.0.2"
         assert (await get(world, addresses.http, "/healthz")).startswith(b"HTTP/1.1 200")
         assert (await get(world, addresses.http, "/readyz")).startswith(b"HTTP/1.1 200")
         metrics = await get(world, addresses.http, "/metrics")

@@ -134,7 +134,7 @@ def test_the_last_node_stops_at_the_second_signal() -> None:
     async def scenario(rig: SimulatedNodes) -> None:
         await rig.start(*NODES)
         for name in ("n2", "n3"):
-            rig.simulation.kill(name)
+            rig.kill(name)
         await trio.sleep(0.1)
         rig.nodes["n1"].stop()
         await trio.sleep(1)

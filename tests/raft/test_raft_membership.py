@@ -350,7 +350,7 @@ def test_a_lost_disk_makes_another_replica() -> None:
 
 
 def test_auto_join_replaces_its_stale_entry() -> None:
-    """KRF-83"""
+    """KRF-83: with controller.quorum.auto.join.enable"""
     cluster = elected()
     lose_disk(cluster, 3, auto_join=True)
     cluster.lines.clear()

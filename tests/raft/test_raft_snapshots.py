@@ -194,7 +194,7 @@ def far_behind(*, chunk_bytes: int) -> Cluster:
 
 
 def test_a_download_in_chunks() -> None:
-    """KRF-67"""
+    """KRF-67: of controller.quorum.fetch.snapshot.max.bytes each."""
     cluster = far_behind(chunk_bytes=70)
     cluster.start(3)
     cluster.lines.clear()

@@ -13,6 +13,7 @@ Time is virtual: waiting for an hour costs nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import trio
@@ -47,6 +48,7 @@ from kraftpy.protocol.tables import Request
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.sim.runner import run_simulation
 from kraftpy.sim.simulation import Simulation
+from kraftpy.world import Address, Network, Stream
 
 __all__ = ["SimulatedNodes", "make_batch", "run_nodes"]
 
@@ -78,6 +80,20 @@ def run_nodes(scenario: Callable[[SimulatedNodes], Awaitable[None]], *, seed: in
     run_simulation(system, seed=seed, time_limit_seconds=1_000_000)
 
 
+class WatchedNetwork:
+    """A machine's network, of which is known whom it connects to."""
+
+    def __init__(self, name: str, network: Network, connects: list[tuple[str, Address]]) -> None:
+        self._name = name
+        self._network = network
+        self._connects = connects
+        self.listen = network.listen
+
+    async def connect(self, host: str, port: int) -> Stream:
+        self._connects.append((self._name, (host, port)))
+        return await self._network.connect(host, port)
+
+
 class SimulatedNodes:
     """Nodes are called n1, n2, ...; each has a machine of that name."""
 
@@ -86,6 +102,9 @@ class SimulatedNodes:
         self.nursery = nursery
         self.nodes: dict[str, Node] = {}
         self.ended: dict[str, trio.Event] = {}
+        # Every attempt of a node to connect: from whom, and to whom.
+        self.connects: list[tuple[str, Address]] = []
+        self._scopes: dict[str, trio.CancelScope] = {}
         self._world = simulation.world(CLIENT)
         self._peers: dict[tuple[str, int], Peer] = {}
 
@@ -102,7 +121,10 @@ class SimulatedNodes:
             "listeners": f"PLAINTEXT://{name}:{PORT},CONTROLLER://{name}:9093",
             "log.dirs": "/data",
         }
-        return NodeConfig(from_mapping({**base, **settings}, "the simulation"))
+        settings = {**base, **settings}
+        # An empty value leaves a setting out.
+        settings = {key: value for key, value in settings.items() if value}
+        return NodeConfig(from_mapping(settings, "the simulation"))
 
     async def start(self, *names: str, settings: Mapping[str, str] | None = None) -> None:
         """A cluster of these; returns when all of them serve clients."""
@@ -119,13 +141,21 @@ class SimulatedNodes:
         self, name: str, config: NodeConfig, *, task_status: trio.TaskStatus[object]
     ) -> None:
         self.ended[name] = trio.Event()
-        node = self.nodes[name] = await formatted_node(config, self.simulation.world(name))
-        await node.run(task_status=task_status)
+        with trio.CancelScope() as self._scopes[name]:
+            world = self.simulation.world(name)
+            network = WatchedNetwork(name, world.network, self.connects)
+            node = await formatted_node(config, replace(world, network=network))
+            self.nodes[name] = node
+            await node.run(task_status=task_status)
         self.ended[name].set()
 
     async def stop(self, name: str) -> None:
         self.nodes[name].stop()
         await self.ended[name].wait()
+
+    def kill(self, name: str) -> None:
+        self.simulation.kill(name)
+        self._scopes[name].cancel()
 
     # Requests.
 
@@ -146,8 +176,9 @@ class SimulatedNodes:
         partitions: int = 1,
         replicas: int = 1,
         configs: Mapping[str, str] | None = None,
+        of: str = "n1",
     ) -> Uuid:
-        """The topic's id, when n1 knows a leader of each partition."""
+        """The topic's id, when the node knows a leader of each partition."""
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -162,10 +193,10 @@ class SimulatedNodes:
             ],
             timeout_ms=10_000,
         )
-        [result] = (await self.ask(request)).topics
+        [result] = (await self.ask(request, of=of)).topics
         assert result.error_code == ErrorCode.NONE, result.error_message
         while True:
-            topic = await self.describe(name)
+            topic = await self.describe(name, of=of)
             if topic.error_code == ErrorCode.NONE and len(topic.partitions) == partitions:
                 return result.topic_id
             await trio.sleep(0.01)
