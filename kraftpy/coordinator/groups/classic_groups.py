@@ -64,6 +64,7 @@ class ClassicGroups:
         "_random",
         "_rebalances",
         "_replacements",
+        "_session_timeouts_ms",
     )
 
     def __init__(
@@ -79,6 +80,9 @@ class ClassicGroups:
         self._context = context
         self._directory = directory
         self._max_size = settings.max_size
+        self._session_timeouts_ms = range(
+            settings.min_session_timeout_ms, settings.max_session_timeout_ms + 1
+        )
         self._random = random
         self._consumers = consumers
         self._rebalances = rebalances
@@ -88,6 +92,8 @@ class ClassicGroups:
     # Joining.
 
     def join(self, call: JoinCall) -> Outcome[JoinGroupResponse]:
+        if call.request.session_timeout_ms not in self._session_timeouts_ms:
+            raise CoordinatorError(ErrorCode.INVALID_SESSION_TIMEOUT)
         group = self._directory.get(call.request.group_id)
         if group is None:
             return self._join_new_group(call, ())
