@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraftpy.config.checks import at_least, distinct, one_of, some_of
+from kraftpy.config.checks import at_least, one_of, some_of
 from kraftpy.config.table import (
     BUFFERS,
     CLUSTER_WIDE,
@@ -86,7 +86,7 @@ KEYS: Final = (
            INT, INT_MAX, MEDIUM, at_least(1)),
     define("group.consumer.assignors",
            "Ways of assigning partitions that are offered, the default first.",
-           LIST, ("uniform", "range"), MEDIUM, distinct(empty=False)),
+           LIST, ("uniform", "range"), MEDIUM, some_of("uniform", "range", empty=False)),
     define("group.consumer.migration.policy",
            "Whether groups may change between the classic and the consumer protocol.",
            STRING, "bidirectional", MEDIUM,

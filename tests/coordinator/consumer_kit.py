@@ -19,6 +19,7 @@ from kraftpy.coordinator.ports import ShardContext
 from kraftpy.metadata import records as r
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.delta import MetadataDelta
+from kraftpy.metadata.features import GROUP_VERSION
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
 from kraftpy.protocol.coordinator_records import GROUP_RECORDS, encode_key
 from kraftpy.protocol.errors import ErrorCode
@@ -48,10 +49,12 @@ def image_with(
     topics: Mapping[str, int],
     *,
     version: int = 0,
+    group_version: int = 1,
     group_configs: Mapping[str, Mapping[str, str]] | None = None,
 ) -> MetadataImage:
     """Topics with that many partitions; `version` is the offset of the metadata."""
     delta = MetadataDelta(EMPTY_IMAGE)
+    delta.replay(r.FeatureLevelRecord(GROUP_VERSION, group_version))
     for name, count in topics.items():
         delta.replay(r.TopicRecord(name, topic_id(name)))
         for partition in range(count):

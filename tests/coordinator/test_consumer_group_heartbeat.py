@@ -77,6 +77,14 @@ class TestBadRequests:
         assert second.member_id not in {"", first.member_id}
         assert rig.group().members.keys() == {first.member_id, second.member_id}
 
+    def test_a_protocol_that_is_not_offered(self) -> None:
+        rig = ConsumerRig({"t": 1}, settings=GroupSettings(protocols=("classic",)))
+        assert rig.refused(**JOIN) is ErrorCode.UNSUPPORTED_VERSION
+        rig = ConsumerRig({"t": 1})
+        rig.image = image_with({"t": 1}, group_version=0)
+        rig.move()
+        assert rig.refused(**JOIN) is ErrorCode.UNSUPPORTED_VERSION
+
     def test_unknown_assignor(self) -> None:
         """CGP-3."""
         rig = ConsumerRig({"t": 1})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from kraftpy.coordinator.assignors.assignor import Partitions
 from kraftpy.coordinator.groups.consumer_draft import Conversion, GroupDraft
@@ -32,12 +32,17 @@ from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.groups.target_assignment import Assignors, make_target
 from kraftpy.coordinator.outcome import CoordinatorError, Outcome
 from kraftpy.coordinator.ports import ShardContext
+from kraftpy.metadata.features import GROUP_VERSION
+from kraftpy.protocol.errors import ErrorCode
 
 __all__ = ["ConsumerCore"]
 
 log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
+
+# In group.coordinator.rebalance.protocols.
+_PROTOCOL: Final = "consumer"
 
 
 class ConsumerCore:
@@ -75,6 +80,14 @@ class ConsumerCore:
         if not isinstance(group, ConsumerGroup):
             raise no_such_group(group_id)
         return group
+
+    def check_is_offered(self) -> None:
+        """Raises UNSUPPORTED_VERSION if nobody is to speak the consumer protocol here."""
+        is_finalized = (self.topics.image.features.get(GROUP_VERSION) or 0) >= 1
+        if not is_finalized or _PROTOCOL not in self.settings.protocols:
+            raise CoordinatorError(
+                ErrorCode.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled."
+            )
 
     def intervals(self, group_id: str) -> ConsumerIntervals:
         return consumer_intervals(self.settings, self.topics.image, group_id)

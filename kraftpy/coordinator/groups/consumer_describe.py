@@ -25,6 +25,8 @@ _CONSUMER_MEMBER: Final = 1
 
 
 def describe_groups(core: ConsumerCore, group_ids: Iterable[str]) -> list[DescribedGroup]:
+    """Raises UNSUPPORTED_VERSION; a group that is not there is described by an error."""
+    core.check_is_offered()
     return [_describe(core, group_id) for group_id in group_ids]
 
 

@@ -75,6 +75,7 @@ class ConsumerHeartbeats:
         client_id: str,
         client_host: str,
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        self._core.check_is_offered()
         _check(request, api_version)
         assignor = request.server_assignor
         if assignor is not None and assignor not in self._core.assignors:

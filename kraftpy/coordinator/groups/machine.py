@@ -7,7 +7,7 @@ record's key.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kraftpy.coordinator.groups.classic_bridge import ClassicMembers
@@ -18,7 +18,7 @@ from kraftpy.coordinator.groups.listing import GroupListing
 from kraftpy.coordinator.groups.offsets import Offsets
 from kraftpy.coordinator.groups.offsets_expiry import OffsetsExpiry
 from kraftpy.coordinator.groups.settings import GroupSettings
-from kraftpy.coordinator.outcome import CoordinatorRecord
+from kraftpy.coordinator.outcome import CoordinatorRecord, Outcome
 from kraftpy.coordinator.ports import ShardContext
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.image import MetadataImage
@@ -29,13 +29,29 @@ from kraftpy.protocol.schema.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from kraftpy.protocol.schema.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from kraftpy.protocol.schema.k69_consumer_group_describe import DescribedGroup
 from kraftpy.world import Random
 
 __all__ = ["ConsumerSide", "GroupMachine"]
 
 
 class ConsumerSide(ClassicMembers, Protocol):
-    """What the machine needs of consumer groups."""
+    """What the machine and its users need of consumer groups."""
+
+    def heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        *,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+    ) -> Outcome[ConsumerGroupHeartbeatResponse]: ...
+
+    def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]: ...
 
     def replay(self, record: CoordinatorRecord) -> None: ...
 
