@@ -55,6 +55,8 @@ from kraftpy.world import Random
 
 OFFSETS_TOPIC = "__consumer_offsets"
 ID = "order-service"
+# When the world's clocks begin.
+WALL_START_MS = 1_767_225_600_000
 
 
 class CountedIds:
@@ -237,7 +239,7 @@ def transactional(
         is_transactional=is_transactional,
     )
     for value in values or (b"v",):
-        builder.append(None, value, timestamp_ms=1_000)
+        builder.append(None, value, timestamp_ms=WALL_START_MS)
     return builder.build()
 
 
