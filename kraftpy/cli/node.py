@@ -109,13 +109,15 @@ def _run(options: Namespace, config: NodeConfig) -> int:
 
 def _words(group: BaseExceptionGroup[BaseException]) -> str:
     """What a group of errors says; those about ports with what to do next."""
+    from kraftpy.launch.errors import CANT_LISTEN
+
     words = []
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             words.append(_words(error))
         elif isinstance(error, OSError) and error.errno in _NO_PORT:
             hint = "`--set listeners=NAME://HOST:PORT,...` chooses other addresses."
-            words.append(f"can't listen: {error}\n{hint}")
+            words.append(f"{CANT_LISTEN}{error}\n{hint}")
         else:
             words.append(str(error))
     return "\n".join(words)

@@ -234,6 +234,9 @@ class _Session:
     def started(self, node_id: int, pid: int) -> None:
         _tell(f"node {node_id} starts (process {pid})")
 
+    def moved(self, node_id: int) -> None:
+        _tell(f"node {node_id} finds its port taken; all nodes start again on other ports")
+
     def ready(self, node_id: int, seconds: float) -> None:
         _tell(f"node {node_id} is ready after {seconds:.2f} s")
 

@@ -11,12 +11,16 @@ that don't in time are killed, and the directory is free for others.
 Each process has a task that waits for its end. An end that nobody asked for is reported at once,
 with the last lines that the node wrote, and the other nodes go on. A node is ready when it has
 written its ready file: it is registered, unfenced and serves clients.
+
+Ports are chosen before nodes take them, and somebody may be quicker, such as another cluster that
+starts at the same moment. A node that can't listen ends at once; then, unless the ports were asked
+for, all nodes stop, and the cluster starts on others.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -24,7 +28,7 @@ from typing import Protocol
 import trio
 
 from kraftpy.launch.directory import open_directory
-from kraftpy.launch.errors import LaunchError
+from kraftpy.launch.errors import CANT_LISTEN, LaunchError, PortTakenError
 from kraftpy.launch.plan import NodePlan, Shape, combined_shape, plan_nodes, ports_needed
 from kraftpy.launch.ports import choose_ports
 from kraftpy.launch.preparation import check_settings, prepare, wait_until_unused
@@ -40,6 +44,7 @@ NODE_COMMAND = (sys.executable, "-P", "-m", "kraftpy.cli.main", "node", "--stop-
 
 _POLL_SECONDS = 0.01
 _ASK_AGAIN_SECONDS = 0.5
+_PORT_ATTEMPTS = 5
 _LAST_LINES = 20
 _LAST_BYTES = 16 * 1024
 
@@ -82,6 +87,10 @@ class ClusterEvents(Protocol):
 
     def started(self, node_id: int, pid: int) -> None: ...
 
+    def moved(self, node_id: int) -> None:
+        """Its port was taken before it could have it: all nodes start again, on others."""
+        ...
+
     def ready(self, node_id: int, seconds: float) -> None: ...
 
     def died(self, death: NodeDeath) -> None: ...
@@ -102,6 +111,7 @@ class _Run:
     """Where in its log file this run begins."""
     is_paused: bool = False
     is_end_expected: bool = False
+    lost_its_port: bool = False
     ended: trio.Event = field(default_factory=trio.Event)
     """Set when the end has been reported and the ready file is gone."""
 
@@ -120,6 +130,13 @@ async def open_cluster(
     )
     try:
         plans = await _plan(spec, directory.shape, world)
+
+        async def move() -> tuple[NodePlan, ...]:
+            others = await _plan(spec, directory.shape, world, prefers_usual=False)
+            configs = check_settings(others, spec.settings)
+            await prepare(world, others, configs, cluster_id=directory.cluster_id)
+            return others
+
         configs = check_settings(plans, spec.settings)
         for warning in configs[0].warnings:
             events.warned(warning)
@@ -140,6 +157,7 @@ async def open_cluster(
                 processes=processes,
                 events=events,
                 nursery=nursery,
+                move=move if spec.base_port is None else None,
             )
             try:
                 yield cluster
@@ -155,13 +173,16 @@ async def open_cluster(
         directory.release()
 
 
-async def _plan(spec: ClusterSpec, shape: Shape, world: World) -> tuple[NodePlan, ...]:
+async def _plan(
+    spec: ClusterSpec, shape: Shape, world: World, *, prefers_usual: bool = True
+) -> tuple[NodePlan, ...]:
     ports = await choose_ports(
         world.network,
         world.rng.stream("ports"),
         host=spec.host,
         count=ports_needed(shape),
         base=spec.base_port,
+        prefers_usual=prefers_usual,
     )
     return plan_nodes(
         shape, ports, host=spec.host, directory=spec.directory, settings=spec.settings
@@ -181,7 +202,9 @@ class Cluster:
         processes: Processes,
         events: ClusterEvents,
         nursery: trio.Nursery,
+        move: Callable[[], Awaitable[Sequence[NodePlan]]] | None,
     ) -> None:
+        """`move` prepares the same nodes on other ports; None if they must not change."""
         self.cluster_id = cluster_id
         self.nodes = {plan.node_id: plan for plan in plans}
         self._spec = spec
@@ -190,6 +213,9 @@ class Cluster:
         self._processes = processes
         self._events = events
         self._nursery = nursery
+        self._move = move
+        # Whether a port that was lost is no reason to give up, yet.
+        self._may_move = False
         self._runs: dict[int, _Run] = {}
         # Set, and replaced by a new one, when a process has ended.
         self._next_end = trio.Event()
@@ -225,7 +251,17 @@ class Cluster:
 
     async def start(self) -> None:
         """Start every node and wait until all are ready. Raises LaunchError."""
-        await self._wait_ready([await self._spawn(plan) for plan in self.nodes.values()])
+        for attempts_left in reversed(range(_PORT_ATTEMPTS)):
+            self._may_move = self._move is not None and attempts_left > 0
+            try:
+                await self._wait_ready([await self._spawn(plan) for plan in self.nodes.values()])
+                return
+            except PortTakenError:
+                await self.stop()
+                if self._move is not None:
+                    self.nodes = {plan.node_id: plan for plan in await self._move()}
+            finally:
+                self._may_move = False
 
     async def start_node(self, node_id: int) -> None:
         """Start one that does not run, and wait until it is ready. Raises LaunchError."""
@@ -301,7 +337,11 @@ class Cluster:
             try:
                 if not run.is_end_expected:
                     lines = self._last_lines(run)
-                    self._events.died(NodeDeath(plan.node_id, code, lines, plan.log_path))
+                    if self._may_move and any(CANT_LISTEN in line for line in lines):
+                        run.lost_its_port = True
+                        self._events.moved(plan.node_id)
+                    else:
+                        self._events.died(NodeDeath(plan.node_id, code, lines, plan.log_path))
                 await self._forget_ready(plan)
             finally:
                 run.ended.set()
@@ -315,7 +355,8 @@ class Cluster:
                 for run in list(waiting):
                     if not run.is_running:
                         await run.ended.wait()
-                        raise LaunchError(f"node {run.plan.node_id} ended before it was ready")
+                        kind = PortTakenError if run.lost_its_port else LaunchError
+                        raise kind(f"node {run.plan.node_id} ended before it was ready")
                     if self._exists(run.plan.ready_path):
                         waiting.remove(run)
                         seconds = self._clock.monotonic() - run.started_at

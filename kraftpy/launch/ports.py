@@ -1,9 +1,10 @@
 """Which ports a cluster gets: those asked for, or the usual ones, or others that are free.
 
 A port is free when it can be listened on. All are held until all are known. Between that and the
-moment at which a node takes its port somebody else may, so free ports are sought below those that
-systems give to outgoing connections, from a random place on: the nodes' own connections can't land
-on them, and two clusters that start together rarely choose the same.
+moment at which a node takes its port somebody else may; then the cluster moves to other ports
+(cluster.py), and these are not the usual ones again. Free ports are sought below those that systems
+give to outgoing connections, from a random place on: the nodes' own connections can't land on them,
+and two clusters that start together rarely choose the same.
 """
 
 from __future__ import annotations
@@ -26,7 +27,13 @@ _HIGHEST_PORT = 65_535
 
 
 async def choose_ports(
-    network: Network, random: Random, *, host: str, count: int, base: int | None
+    network: Network,
+    random: Random,
+    *,
+    host: str,
+    count: int,
+    base: int | None,
+    prefers_usual: bool = True,
 ) -> list[int]:
     """`base` and following, which must be free; for None any that are. Raises LaunchError."""
     if base is not None:
@@ -42,9 +49,10 @@ async def choose_ports(
                 "Choose another --port, or leave it out to get ports that are free."
             )
         return given
-    usual, _ = await _free(network, host, range(USUAL_PORT, USUAL_PORT + count), count)
-    if len(usual) == count:
-        return usual
+    if prefers_usual:
+        usual, _ = await _free(network, host, range(USUAL_PORT, USUAL_PORT + count), count)
+        if len(usual) == count:
+            return usual
     start = random.randrange(_FIRST_PORT, _LAST_PORT - count)
     candidates = (*range(start, _LAST_PORT + 1), *range(_FIRST_PORT, start))
     found, taken = await _free(network, host, candidates, count, skips=True)

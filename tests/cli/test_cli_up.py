@@ -49,6 +49,31 @@ def test_a_cluster_from_start_to_end_and_again(tmp_path: Path) -> None:
     assert list(up.temporary.iterdir()) == []
 
 
+def test_two_clusters_at_the_same_moment(tmp_path: Path) -> None:
+    """Both want the usual ports, and find them free; both come up, on ports of their own."""
+    homes = [tmp_path / name for name in ("a", "b")]
+    for home in homes:
+        home.mkdir()
+    with (
+        running_up(homes[0], "--nodes", "2", at_usual_ports=True) as first,
+        running_up(homes[1], "--nodes", "2", at_usual_ports=True) as second,
+    ):
+        ports = []
+        for up in (first, second):
+            up.wait_ready()
+            for node in json.loads(up.ready_file.read_text())["nodes"]:
+                ports += [node["port"], node["controller_port"], node["http_port"]]
+                with BlockingConnection((node["host"], node["port"])) as connection:
+                    answer = connection.request(MetadataRequest())
+                assert len(answer.brokers) == 2
+        assert len(set(ports)) == 12
+        for up in (first, second):
+            up.signal(signal.SIGINT)
+            said = up.rest()
+            assert up.process.returncode == 0, said
+    assert list(first.temporary.iterdir()) == list(second.temporary.iterdir()) == []
+
+
 def test_a_node_that_dies_is_reported_and_the_last_ends_it(tmp_path: Path) -> None:
     with running_up(tmp_path, "--nodes", "2") as up:
         up.wait_ready()

@@ -86,6 +86,9 @@ class Recorder:
     def died(self, death: NodeDeath) -> None:
         self.deaths.append(death)
 
+    def moved(self, node_id: int) -> None:
+        pass
+
     def killed(self, node_id: int, seconds: float) -> None:
         self.killed_nodes.append(node_id)
 

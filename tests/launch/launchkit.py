@@ -30,6 +30,7 @@ class Recorder:
     ready_nodes: list[int] = field(default_factory=list)
     deaths: list[NodeDeath] = field(default_factory=list)
     killed_nodes: list[int] = field(default_factory=list)
+    moved_nodes: list[int] = field(default_factory=list)
 
     def warned(self, warning: str) -> None:
         self.warnings.append(warning)
@@ -39,6 +40,9 @@ class Recorder:
 
     def started(self, node_id: int, pid: int) -> None:
         self.pids[node_id] = pid
+
+    def moved(self, node_id: int) -> None:
+        self.moved_nodes.append(node_id)
 
     def ready(self, node_id: int, seconds: float) -> None:
         self.ready_nodes.append(node_id)

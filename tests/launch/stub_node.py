@@ -7,6 +7,7 @@ Run as a program. How it behaves is a setting, `stub.<node id>`:
 - `never-ready`: says a line and waits
 - `deaf`: ready, and ignores SIGTERM
 - `patient`: ready, and ends at the second SIGTERM
+- `listens`: ready when it listens at its address; ends with code 1 if that is taken
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -38,6 +40,14 @@ def main() -> int:
     if behaviour == "crashes":
         print("something broke", flush=True)
         return 3
+    if behaviour == "listens":
+        host, port = settings["listeners"].split(",")[0].partition("://")[2].rsplit(":", 1)
+        try:
+            listener = socket.create_server((host, int(port)))
+        except OSError as error:
+            print(f"can't listen: {error}", flush=True)
+            return 1
+        print(f"listens at {listener.getsockname()}", flush=True)
     if behaviour != "never-ready":
         unfinished = options.ready_file.with_suffix(".tmp")
         unfinished.write_text(json.dumps({"nodes": []}))

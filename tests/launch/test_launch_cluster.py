@@ -6,12 +6,14 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 import trio
 from launchkit import Recorder, eventually, exists, is_alive, stub_cluster
+from support.ports import unused_ports
 
 from kraftpy.launch.cluster import NodeDeath
 from kraftpy.launch.errors import LaunchError, WrongSettingsError
@@ -95,6 +97,39 @@ async def test_a_node_that_dies_at_its_start_ends_it(tmp_path: Path) -> None:
     assert death.last_lines == ("node 2 runs, kafka_variables=[]", "something broke")
     assert (tmp_path / "node-2/node.log").read_text().startswith("of an earlier run\n")
     assert not any(is_alive(pid) for pid in events.pids.values())
+
+
+LISTENING = {f"stub.{number}": "listens" for number in (1, 2, 3)}
+
+
+async def test_a_port_that_somebody_took_meanwhile(tmp_path: Path) -> None:
+    """The cluster moves to other ports, all of it, and goes on with the same directory."""
+    events = Recorder()
+    async with stub_cluster(tmp_path, events, settings=LISTENING) as cluster:
+        wanted = cluster.nodes[2].port
+        assert wanted is not None
+        with socket.create_server(("127.0.0.1", wanted)):
+            await cluster.start()
+        assert events.moved_nodes == [2]
+        assert events.deaths == []
+        assert sorted(events.ready_nodes[-3:]) == cluster.running == [1, 2, 3]
+        ports = [node["port"] for node in cluster.describe()["nodes"]]
+        assert wanted not in ports
+        assert cluster.bootstrap == ",".join(f"127.0.0.1:{port}" for port in ports)
+        for port in ports:
+            assert port is not None
+            socket.create_connection(("127.0.0.1", port)).close()
+    assert events.formattings == [[1, 2, 3]]
+
+
+async def test_a_port_that_was_asked_for_and_is_taken_meanwhile(tmp_path: Path) -> None:
+    events = Recorder()
+    base = unused_ports()
+    async with stub_cluster(tmp_path, events, settings=LISTENING, base_port=base) as cluster:
+        with socket.create_server(("127.0.0.1", base)), pytest.raises(LaunchError):
+            await cluster.start()
+    assert [death.node_id for death in events.deaths] == [1]
+    assert "can't listen" in events.deaths[0].last_lines[-1]
 
 
 async def test_a_node_that_dies_later_is_reported_and_the_others_go_on(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 120
 class Up:
     """One run of the command; its temporary files go to a directory of the test's own."""
 
-    def __init__(self, tmp_path: Path, *options: str) -> None:
+    def __init__(self, tmp_path: Path, *options: str, at_usual_ports: bool = False) -> None:
         self.temporary = tmp_path / "temporary"
         self.temporary.mkdir(exist_ok=True)
         self.ready_file = tmp_path / "ready.json"
@@ -27,7 +27,7 @@ class Up:
             [
                 *(sys.executable, "-m", "kraftpy.cli.main", "up"),
                 *("--ready-file", str(self.ready_file)),
-                *(() if "--port" in options else ("--port", str(unused_ports()))),
+                *(() if at_usual_ports or "--port" in options else ("--port", str(unused_ports()))),
                 *options,
             ],
             stdout=subprocess.PIPE,
@@ -79,8 +79,8 @@ class Up:
 
 
 @contextmanager
-def running_up(tmp_path: Path, *options: str) -> Iterator[Up]:
-    up = Up(tmp_path, *options)
+def running_up(tmp_path: Path, *options: str, at_usual_ports: bool = False) -> Iterator[Up]:
+    up = Up(tmp_path, *options, at_usual_ports=at_usual_ports)
     try:
         yield up
     finally:
