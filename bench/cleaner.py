@@ -261,6 +261,7 @@ async def open_log(directory: str) -> PartitionLog:
         disk=disk,
         pool=HandlePool(disk, 100),
         clock=RealClock(),
+        pace=Pace(RealClock()),
         jitter=random.Random(1),
         owner=Owner(),
     )

@@ -23,6 +23,7 @@ from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_owner import LogEnvironment
 from kraftpy.log.log_reading import ReadableLog
 from kraftpy.log.offsets import Isolation
+from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.world.real import real_world
@@ -58,6 +59,7 @@ async def new_log(directory: Path) -> PartitionLog:
         disk=world.disk,
         pool=pool,
         clock=world.clock,
+        pace=Pace(world.clock),
         jitter=Random(1),
         owner=Owner(pool),
     )

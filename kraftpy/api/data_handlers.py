@@ -97,7 +97,7 @@ def data_handlers(
             registry=registry,
             max_bytes=settings.fetch_max_bytes,
         ),
-        ListOffsetsHandler(replicas),
+        ListOffsetsHandler(replicas, clock=clock, spawn=spawn),
         DeleteRecordsHandler(replicas),
         OffsetForLeaderEpochHandler(replicas),
         AlterReplicaLogDirsHandler(replicas, logs, spawn=spawn, moved=moved),

@@ -9,6 +9,10 @@
 | -5 | the last offset in remote storage: none (version 9) |
 | -6 | the first offset that waits for its upload there: none (version 11) |
 
+A time is looked for at once as far as what is needed lies in memory and a slice of 2 ms goes. What
+takes longer goes on in a task and is answered from there; the partition is asked again then whether
+it may answer, since much can happen meanwhile.
+
 Nothing is answered that the asker may not see yet. A new leader may not know for a moment how far
 the old one had committed; until it does, an answer could go back behind an earlier one, so there is
 none (KIP-207).
@@ -17,15 +21,19 @@ none (KIP-207).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.broker.fetch_reader import bound_offset
-from kraftpy.broker.hosted_replicas import HostedReplicas, log_of
+from kraftpy.broker.hosted_replicas import HostedReplicas, find_again, log_of
 from kraftpy.broker.partition import Partition, ReplicaError
 from kraftpy.log.errors import LogError
 from kraftpy.log.offsets import UNKNOWN, FoundOffset, Isolation
+from kraftpy.log.pacing import Pace
+from kraftpy.log.time_search import TimeSearch
+from kraftpy.net.line import Spawn
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k02_list_offsets import (
     ListOffsetsPartition,
@@ -36,6 +44,7 @@ from kraftpy.protocol.schema.k02_list_offsets import (
 )
 from kraftpy.records.batch import NO_TIMESTAMP
 from kraftpy.records.errors import RecordDataError
+from kraftpy.world import Clock
 
 __all__ = ["ListOffsetsHandler"]
 
@@ -61,20 +70,72 @@ _READ_COMMITTED: Final = 1
 _NOWHERE: Final = FoundOffset(UNKNOWN, NO_TIMESTAMP, UNKNOWN)
 
 
+class _Lookup:
+    """A time that is looked for in one partition, and who asks."""
+
+    __slots__ = ("answer", "isolation", "needs_leader", "partition", "search", "version", "wanted")
+
+    def __init__(
+        self,
+        partition: Partition,
+        wanted: ListOffsetsPartition,
+        answer: ListOffsetsPartitionResponse,
+        *,
+        isolation: Isolation,
+        needs_leader: bool,
+        version: int,
+    ) -> None:
+        timestamp_ms = None if wanted.timestamp == MAX_TIMESTAMP else wanted.timestamp
+        self.partition = partition
+        self.wanted = wanted
+        self.answer = answer
+        self.isolation = isolation
+        self.needs_leader = needs_leader
+        self.version = version
+        self.search = TimeSearch(log_of(partition), timestamp_ms)
+
+    def check(self, replicas: HostedReplicas) -> None:
+        """Whether the partition may answer still. Raises ReplicaError."""
+        code = find_again(self.partition, replicas)
+        if code == ErrorCode.NONE:
+            code = self.partition.check_epoch(self.wanted.current_leader_epoch)
+        if code != ErrorCode.NONE:
+            raise ReplicaError(code, code.message)
+        if self.needs_leader:
+            self.partition.check_leader()
+
+    def settle(self) -> None:
+        """Answer with what was found. Raises ReplicaError."""
+        found = self.search.found
+        if found is None or found.offset >= bound_offset(self.partition, self.isolation):
+            # There may be something that the last leader had committed.
+            _check_committed(self.partition, self.isolation, self.version)
+            found = _NOWHERE
+        _fill(self.answer, found, self.version)
+
+
 class ListOffsetsHandler(Handler):
     api_key = 2
 
-    def __init__(self, replicas: HostedReplicas) -> None:
+    def __init__(self, replicas: HostedReplicas, *, clock: Clock, spawn: Spawn) -> None:
         self._replicas = replicas
+        self._clock = clock
+        self._spawn = spawn
+        # Of all searches that take longer.
+        self._pace = Pace(clock)
 
-    def handle(self, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-        version = context.api_version
+    def handle(
+        self, request: ListOffsetsRequest, context: RequestContext
+    ) -> ListOffsetsResponse | None:
         counts = Counter(
             (topic.name, wanted.partition_index)
             for topic in request.topics
             for wanted in topic.partitions
         )
         response = ListOffsetsResponse()
+        pace = Pace(self._clock)
+        pace.begin()
+        pending = []
         for topic in request.topics:
             answers = []
             for wanted in topic.partitions:
@@ -84,20 +145,51 @@ class ListOffsetsHandler(Handler):
                     answer.error_code = ErrorCode.INVALID_REQUEST
                     continue
                 try:
-                    found = self._find(topic.name, wanted, request, version)
+                    lookup = self._find(topic.name, wanted, request, context.api_version, answer)
+                    if lookup is None:
+                        continue
+                    lookup.search.run_warm(pace)
+                    if lookup.search.is_done:
+                        lookup.settle()
+                    else:
+                        pending.append(lookup)
                 except (ReplicaError, LogError, RecordDataError) as error:
                     answer.error_code = error.error_code
-                    continue
-                answer.timestamp = found.timestamp_ms
-                answer.offset = found.offset
-                if version >= 4:
-                    answer.leader_epoch = found.leader_epoch
             response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-        return response
+        if not pending:
+            return response
+        self._spawn(partial(self._finish, pending, response, context))
+        return None
+
+    async def _finish(
+        self, lookups: Sequence[_Lookup], response: ListOffsetsResponse, context: RequestContext
+    ) -> None:
+        for lookup in lookups:
+            try:
+                await self._finish_one(lookup)
+            except (ReplicaError, LogError, RecordDataError) as error:
+                lookup.answer.error_code = error.error_code
+        context.respond(response)
+
+    async def _finish_one(self, lookup: _Lookup) -> None:
+        try:
+            await lookup.search.run(self._pace)
+        except LogError:
+            # A log that was closed may have left this broker; that is what the asker must know.
+            lookup.check(self._replicas)
+            raise
+        lookup.check(self._replicas)
+        lookup.settle()
 
     def _find(
-        self, topic: str, wanted: ListOffsetsPartition, request: ListOffsetsRequest, version: int
-    ) -> FoundOffset:
+        self,
+        topic: str,
+        wanted: ListOffsetsPartition,
+        request: ListOffsetsRequest,
+        version: int,
+        answer: ListOffsetsPartitionResponse,
+    ) -> _Lookup | None:
+        """Fill the answer, or say what has to be looked for first."""
         timestamp = wanted.timestamp
         if timestamp < 0 and version < _FIRST_VERSIONS.get(timestamp, version + 1):
             raise ReplicaError(ErrorCode.UNSUPPORTED_VERSION, f"time {timestamp}")
@@ -107,7 +199,8 @@ class ListOffsetsHandler(Handler):
         code = partition.check_epoch(wanted.current_leader_epoch)
         if code != ErrorCode.NONE:
             raise ReplicaError(code, code.message)
-        if request.replica_id != _DEBUGGER:
+        needs_leader = request.replica_id != _DEBUGGER
+        if needs_leader:
             partition.check_leader()
         if request.replica_id != _CONSUMER:
             isolation = Isolation.LOG_END
@@ -115,7 +208,17 @@ class ListOffsetsHandler(Handler):
             isolation = Isolation.COMMITTED
         else:
             isolation = Isolation.HIGH_WATERMARK
-        return _offset_at(partition, timestamp, isolation, version)
+        if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
+            return _Lookup(
+                partition,
+                wanted,
+                answer,
+                isolation=isolation,
+                needs_leader=needs_leader,
+                version=version,
+            )
+        _fill(answer, _place(partition, timestamp, isolation, version), version)
+        return None
 
     def error_answer(
         self, request: ListOffsetsRequest, context: RequestContext, code: ErrorCode, message: str
@@ -141,26 +244,21 @@ class ListOffsetsHandler(Handler):
                 yield answer.error_code
 
 
-def _offset_at(
-    partition: Partition, timestamp: int, isolation: Isolation, version: int
-) -> FoundOffset:
-    log = log_of(partition)
+def _fill(answer: ListOffsetsPartitionResponse, found: FoundOffset, version: int) -> None:
+    answer.timestamp = found.timestamp_ms
+    answer.offset = found.offset
+    if version >= 4:
+        answer.leader_epoch = found.leader_epoch
+
+
+def _place(partition: Partition, timestamp: int, isolation: Isolation, version: int) -> FoundOffset:
+    """What a time that stands for a place means."""
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.earliest_offset()
+        return log_of(partition).earliest_offset()
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NOWHERE
-    if timestamp == LATEST:
-        _check_committed(partition, isolation, version)
-        return FoundOffset(bound_offset(partition, isolation), NO_TIMESTAMP, partition.leader_epoch)
-    if timestamp == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp()
-    else:
-        found = log.offset_by_time(timestamp)
-    if found is not None and found.offset < bound_offset(partition, isolation):
-        return found
-    # There may be something that the last leader had committed.
     _check_committed(partition, isolation, version)
-    return _NOWHERE
+    return FoundOffset(bound_offset(partition, isolation), NO_TIMESTAMP, partition.leader_epoch)
 
 
 def _check_committed(partition: Partition, isolation: Isolation, version: int) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "IndexFullError",
     "IndexOffsetOverflowError",
     "IndexTimestampError",
+    "IndexUnderRepairError",
     "InvalidIndexOffsetError",
     "InvalidProducerEpochError",
     "InvalidTransactionStateError",
@@ -133,6 +134,10 @@ class LogClosedError(StorageError):
 
 class CorruptIndexError(StorageError):
     """An index file that can't be right; it is rebuilt from the segment."""
+
+
+class IndexUnderRepairError(StorageError):
+    """What is asked for would take long to find until a damaged index is rebuilt; try again."""
 
 
 class CorruptSnapshotError(StorageError):

@@ -37,7 +37,7 @@ from kraftpy.log.errors import (
     IndexTimestampError,
     InvalidIndexOffsetError,
 )
-from kraftpy.world import File, assert_always
+from kraftpy.world import Buffer, File, assert_always
 
 __all__ = [
     "NO_TIMESTAMP",
@@ -186,8 +186,12 @@ class SegmentIndex(ABC, Generic[_Entry]):
 
     def lookup(self, target: int) -> _Entry:
         """The last entry whose key is not above `target`, or what stands before the first."""
-        slot = self._floor_slot(target, self._KEY)
+        slot = self.floor_slot(target)
         return self.entry(slot) if slot >= 0 else self._below_first()
+
+    def floor_slot(self, target: int) -> int:
+        """The slot of the last entry whose key is not above `target`, or -1."""
+        return self._floor_slot(target, self._KEY)
 
     def slot_range(self, target: int) -> tuple[int, int]:
         """The slots of the nearest keys not above and not below `target`; -1 for none."""
@@ -215,6 +219,24 @@ class SegmentIndex(ABC, Generic[_Entry]):
         """Forget everything and preallocate, before the index is built anew."""
         self._set_entries(0)
         self.resize(self._max_bytes)
+
+    def pack(self, entry: _Entry) -> bytes:
+        """An entry as the file has it."""
+        first, second = entry
+        if self._KEY.is_offset:
+            return self._ENTRY.pack(self._relative(first), second)
+        return self._ENTRY.pack(first, self._relative(second))
+
+    def has_room_for(self, packed_bytes: int) -> bool:
+        """Whether one more entry, behind so many bytes of others, fits a new file."""
+        entry_bytes = self._ENTRY.size
+        return packed_bytes // entry_bytes < self._max_bytes // entry_bytes - self._RESERVED_SLOTS
+
+    def replace_entries(self, packed: Buffer) -> None:
+        """Other entries in the place of all, and room for more."""
+        self.reset()
+        self._file.pwrite([packed], 0)
+        self._set_entries(len(packed) // self._ENTRY.size)
 
     def resize(self, size_bytes: int | None = None) -> bool:
         """Set the file's length, to the configured one by default; whether that changed it.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import aclosing
 
 from kraftpy.log.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
@@ -27,11 +28,16 @@ from kraftpy.log.checkpoints import (
     read_text,
 )
 from kraftpy.log.epochs import LeaderEpochCache
-from kraftpy.log.errors import CorruptIndexError, SegmentOffsetOverflowError, StorageError
+from kraftpy.log.errors import (
+    CorruptIndexError,
+    IndexUnderRepairError,
+    SegmentOffsetOverflowError,
+    StorageError,
+)
+from kraftpy.log.index_rebuilding import paced_headers, rebuild_indexes
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_files import LogFiles
 from kraftpy.log.log_owner import LogEnvironment
-from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.producers import ProducerState
 from kraftpy.log.rebuilding import rebuild_producers
@@ -118,7 +124,7 @@ class _Loader:
         self._log_start_offset = log_start_offset
         self._durable_end = durable_end
         self._progress = progress
-        self._pace = Pace(environment.clock)
+        self._pace = environment.pace
         self._epochs = LeaderEpochCache()
         self._segments = Segments()
         # Base offsets of segments that must be recovered for want of indexes.
@@ -132,7 +138,7 @@ class _Loader:
             path = self._path(LEADER_EPOCH_CHECKPOINT)
             self._epochs = LeaderEpochCache(parse_epochs(text, path))
         await self._load_segments()
-        end_offset = self._end_offset()
+        end_offset = await self._end_offset()
         self._epochs.truncate_from_end(end_offset)
         start_offset = max(self._log_start_offset, self._segments.first.base_offset)
         self._epochs.truncate_from_start(start_offset)
@@ -142,6 +148,7 @@ class _Loader:
             self._files.snapshots,
             self._segments,
             clock=self._environment.clock,
+            pace=self._pace,
             log_start_offset=start_offset,
             end_offset=end_offset,
         )
@@ -225,9 +232,9 @@ class _Loader:
         swap = self._segment(base_offset, has_transaction_index=False, suffix=SWAP_SUFFIX)
         end_offset = base_offset + 1
         try:
-            for header in swap.headers():
-                end_offset = max(end_offset, header.last_offset + 1)
-                await self._pace.rest(header.size)
+            async with aclosing(paced_headers(swap, 0, self._pace)) as headers:
+                async for header in headers:
+                    end_offset = max(end_offset, header.last_offset + 1)
         except CorruptRecord as error:
             _log.warning("%r: %s", swap, error)
         swap.close_untouched()
@@ -328,6 +335,7 @@ class _Loader:
             log_start_offset=self._log_start_offset,
             durable_end=self._durable_end,
             clock=self._environment.clock,
+            pace=self._pace,
             progress=self._progress,
         )
         for segment in self._segments:
@@ -355,7 +363,7 @@ class _Loader:
                     raise StorageError(f"{segment.log_file.path} is damaged: {error}") from error
                 await split_segment(segment, self._files, self._config, self._pace)
                 raise
-        if len(self._segments) and self._end_offset() < self._log_start_offset:
+        if len(self._segments) and await self._end_offset() < self._log_start_offset:
             _log.warning(
                 "%s ends before its start %d; it begins anew",
                 self._files.directory,
@@ -367,9 +375,9 @@ class _Loader:
             self._segments.add(self._files.create_segment(self._log_start_offset, self._config))
             # Or a later one might survive without it, and the log would seem to begin there.
             await self._files.sync_names()
-        await self._files.snapshots.remove_above(self._end_offset())
+        await self._files.snapshots.remove_above(await self._end_offset())
 
-    def _end_offset(self) -> int:
+    async def _end_offset(self) -> int:
         """Where the log ends, which a clean shutdown has left in the checkpoint.
 
         Without an entry there, and where the last segment had to be recovered, the files tell.
@@ -382,4 +390,8 @@ class _Loader:
             and last.base_offset < self._recovery_point
         ):
             return self._recovery_point
-        return last.next_offset()
+        try:
+            return last.next_offset()
+        except IndexUnderRepairError:
+            await rebuild_indexes(last, self._pace)
+            return last.next_offset()

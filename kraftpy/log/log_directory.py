@@ -42,6 +42,7 @@ from kraftpy.log.meta_properties import (
     format_meta_properties,
     parse_meta_properties,
 )
+from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment_files import PartitionDirectory, parse_directory_name
 from kraftpy.observe.topic_metrics import TopicMetrics
@@ -182,6 +183,7 @@ class LogDirectory:
             disk=world.disk,
             pool=pool,
             clock=world.clock,
+            pace=Pace(world.clock),
             jitter=world.rng.stream("log-jitter"),
             owner=self,
             producer_expiration_ms=settings.producer_expiration_ms,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kraftpy.log.handles import HandlePool
+from kraftpy.log.pacing import Pace
 from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.world import Clock, Disk, Random
 
@@ -45,6 +46,8 @@ class LogEnvironment:
     disk: Disk
     pool: HandlePool
     clock: Clock
+    pace: Pace
+    """Of long work on these logs, whoever does it."""
     jitter: Random
     """The stream for `segment.jitter.ms`."""
     owner: LogOwner

@@ -1,7 +1,7 @@
 """The log of one partition as its readers see it: offsets, reads, and the state behind them.
 
 Everything here is synchronous and touches the page cache and memory only. What a read returns is a
-slice of a segment's file, never bytes.
+slice of a segment's file, never bytes. Looking for a time takes longer: see time_search.py.
 
 An OSError becomes a StorageError, and the owner is told to take the directory offline; the log then
 refuses everything. A full disk is the exception: the append is undone and refused, and the log goes
@@ -36,7 +36,6 @@ from kraftpy.log.segments import Segments
 from kraftpy.log.transactions import AbortedTransaction
 from kraftpy.log.watermarks import Watermarks
 from kraftpy.records.batch import NO_TIMESTAMP
-from kraftpy.records.walker import records_of
 
 __all__ = ["ReadableLog"]
 
@@ -168,7 +167,7 @@ class ReadableLog(ABC):
         OffsetOutOfRangeError outside of the log; nothing at the log end or above the isolation's
         bound. CorruptRecord if a header on the way can't be one.
         """
-        self._check_usable()
+        self.check_usable()
         log_end = self._watermarks.log_end
         segment = self._segments.floor(start_offset)
         if (
@@ -187,12 +186,15 @@ class ReadableLog(ABC):
                 return ReadInfo(place, None, aborted_transactions=aborted)
             while segment is not None:
                 is_bound_here = bound.segment_base_offset == segment.base_offset
-                found = segment.read(
-                    start_offset,
-                    max_bytes,
-                    max_position=bound.position if is_bound_here else None,
-                    min_one_batch=min_one_batch,
-                )
+                try:
+                    found = segment.read(
+                        start_offset,
+                        max_bytes,
+                        max_position=bound.position if is_bound_here else None,
+                        min_one_batch=min_one_batch,
+                    )
+                finally:
+                    self.notice_damage(segment)
                 if found is not None:
                     if aborted is None:
                         return found
@@ -232,7 +234,10 @@ class ReadableLog(ABC):
         """The place of an offset in the log."""
         segment = self._segments.floor(offset)
         while segment is not None:
-            header = segment.find(offset)
+            try:
+                header = segment.find(offset)
+            finally:
+                self.notice_damage(segment)
             if header is not None:
                 return OffsetMetadata(offset, segment.base_offset, header.position)
             segment = self._segments.higher(segment.base_offset)
@@ -258,34 +263,6 @@ class ReadableLog(ABC):
             offset = self.last_stable_offset
         epoch = self.epochs.latest_epoch
         return FoundOffset(offset, NO_TIMESTAMP, UNDEFINED_EPOCH if epoch is None else epoch)
-
-    def offset_by_time(self, timestamp_ms: int) -> FoundOffset | None:
-        """The first record whose time is not before `timestamp_ms`."""
-        self._check_usable()
-        with self.storage_guard("look up a time"):
-            for segment in self._segments:
-                found = self._find_by_time(segment, timestamp_ms)
-                if found is not None:
-                    return found
-        return None
-
-    def offset_of_max_timestamp(self) -> FoundOffset | None:
-        """The record with the largest time, the first if there are several."""
-        self._check_usable()
-        with self.storage_guard("look up a time"):
-            newest = max(self._segments, key=lambda segment: segment.largest.timestamp_ms)
-            if newest.largest.timestamp_ms < 0:
-                return None
-            return self._find_by_time(newest, newest.largest.timestamp_ms)
-
-    def _find_by_time(self, segment: Segment, timestamp_ms: int) -> FoundOffset | None:
-        start_offset = self._watermarks.log_start_offset
-        for header in segment.headers_by_time(timestamp_ms, start_offset):
-            batch = segment.batch(header)
-            for record in records_of(batch, max_bytes=self.config.max_inflated_bytes):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                    return FoundOffset(record.offset, record.timestamp_ms, header.leader_epoch)
-        return None
 
     # Offsets.
 
@@ -339,7 +316,13 @@ class ReadableLog(ABC):
 
     # Trouble.
 
-    def _check_usable(self) -> None:
+    def notice_damage(self, segment: Segment) -> None:
+        """After a look into a segment: an index that was caught lying is rebuilt by the owner."""
+        if segment.has_damaged_index:
+            self._environment.owner.work_pending(self)
+
+    def check_usable(self) -> None:
+        """Raises the StorageError that everything is refused with."""
         if self._refusal is not None:
             raise self._refusal
 

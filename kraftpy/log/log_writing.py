@@ -18,7 +18,7 @@ from kraftpy.log.appending import (
     judge_as_follower,
     judge_as_leader,
 )
-from kraftpy.log.errors import RecordBatchTooLargeError
+from kraftpy.log.errors import IndexUnderRepairError, RecordBatchTooLargeError
 from kraftpy.log.log_reading import ReadableLog
 from kraftpy.log.offsets import AppendInfo, OffsetMetadata
 from kraftpy.log.producer_entries import BatchMetadata
@@ -141,6 +141,9 @@ class WritableLog(ReadableLog):
                 offset_of_max_timestamp=batches.offset_of_max_timestamp,
                 batches=batches.batches,
             )
+        except IndexUnderRepairError:
+            self.notice_damage(segment)
+            raise
         except OSError as error:
             raise self._failed("append", error) from error
         end_offset = batches.last_offset + 1
@@ -221,6 +224,8 @@ class WritableLog(ReadableLog):
                 next_offset = segment.next_offset()
             except CorruptRecord as error:
                 raise OSError(errno.EIO, str(error), segment.log_file.path) from error
+            finally:
+                self.notice_damage(segment)
             if next_offset > self._watermarks.log_end.offset:
                 message = f"it goes up to {next_offset}, beyond the recovery point checkpoint"
                 raise OSError(errno.EIO, message, segment.log_file.path)
@@ -255,7 +260,7 @@ class WritableLog(ReadableLog):
 
         The old one's files are completed now and synced by work that is asked for.
         """
-        self._check_usable()
+        self.check_usable()
         end_offset = self._watermarks.log_end.offset
         base_offset = max(expected_next_offset, end_offset)
         old = self._segments.last
@@ -278,7 +283,7 @@ class WritableLog(ReadableLog):
         For DeleteRecords, and for a follower that hears of it. OffsetOutOfRangeError above the high
         watermark. Retention removes the segments later.
         """
-        self._check_usable()
+        self.check_usable()
         if not self._watermarks.raise_log_start(offset):
             return False
         self.epochs.truncate_from_start(offset)

@@ -25,7 +25,8 @@ import trio
 
 from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.log.epochs import LeaderEpochCache
-from kraftpy.log.errors import LogClosedError, StorageError
+from kraftpy.log.errors import IndexUnderRepairError, LogClosedError, StorageError
+from kraftpy.log.index_rebuilding import rebuild_indexes
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_files import LogFiles
 from kraftpy.log.log_owner import LogEnvironment
@@ -90,6 +91,16 @@ class PartitionLog(WritableLog):
             if self.epochs.changed and self._refusal is None and self._files.is_settled:
                 async with self._change("save leader epochs"):
                     await self._save_epochs()
+            await self.rebuild_damaged_indexes()
+
+    async def rebuild_damaged_indexes(self) -> None:
+        """Those that were caught lying, in slices. Raises StorageError."""
+        if not any(segment.has_damaged_index for segment in self._segments):
+            return
+        async with self._change("rebuild an index"):
+            for segment in self._segments:
+                if segment.has_damaged_index:
+                    await rebuild_indexes(segment, self._environment.pace)
 
     async def flush(self, offset: int | None = None) -> None:
         """Make everything below `offset`, the log end by default, durable.
@@ -98,7 +109,7 @@ class PartitionLog(WritableLog):
         """
         target = self.log_end_offset if offset is None else offset
         if target <= self.recovery_point:
-            self._check_usable()
+            self.check_usable()
             return
         async with self._change("flush"):
             # What was appended while waiting for the turn goes along.
@@ -134,7 +145,7 @@ class PartitionLog(WritableLog):
     async def _change(self, what: str, *, settles: bool = True) -> AsyncIterator[None]:
         """A turn for one structural change or flush, which then is not cancelled half-way."""
         async with self._turn:
-            self._check_usable()
+            self.check_usable()
             with trio.CancelScope(shield=True):
                 try:
                     if settles and not self._files.is_settled:
@@ -157,7 +168,7 @@ class PartitionLog(WritableLog):
         if offset < 0:
             raise ValueError(f"a truncation to {offset}")
         if offset >= self.log_end_offset:
-            self._check_usable()
+            self.check_usable()
             self._forget_empty_epochs()
             return False
         if offset < self.high_watermark:
@@ -172,7 +183,11 @@ class PartitionLog(WritableLog):
             while self._segments.last.base_offset > offset:
                 await self._retire_last()
             last = self._segments.last
-            last.truncate_to(offset)
+            try:
+                last.truncate_to(offset)
+            except IndexUnderRepairError:
+                await rebuild_indexes(last, self._environment.pace)
+                last.truncate_to(offset)
             self._truncated(offset)
             # What is cut off must not come back behind what is appended next.
             await last.log_file.sync()
@@ -240,6 +255,7 @@ class PartitionLog(WritableLog):
             self._files.snapshots,
             self._segments,
             clock=self._environment.clock,
+            pace=self._environment.pace,
             log_start_offset=self.log_start_offset,
             end_offset=self.log_end_offset,
         )
@@ -276,7 +292,7 @@ class PartitionLog(WritableLog):
 
     def create_cleaned_segment(self, base_offset: int) -> Segment:
         """An empty `.cleaned` segment that the cleaner fills and `replace_segments` takes in."""
-        self._check_usable()
+        self.check_usable()
         with self.storage_guard("create a cleaned segment"):
             return self._files.create_cleaned(base_offset, self.config)
 

@@ -7,10 +7,12 @@ remembered for each producer a snapshot has the last one only.
 from __future__ import annotations
 
 import logging
+from contextlib import aclosing
 
 from kraftpy.log.appending import add_to_producers, commit_to_producers
 from kraftpy.log.batch_headers import BatchHeader
-from kraftpy.log.errors import LogError
+from kraftpy.log.errors import IndexUnderRepairError, LogError
+from kraftpy.log.index_rebuilding import paced_headers
 from kraftpy.log.pacing import Pace
 from kraftpy.log.producers import ProducerState
 from kraftpy.log.segment import Segment
@@ -33,6 +35,7 @@ async def rebuild_producers(
     segments: Segments,
     *,
     clock: Clock,
+    pace: Pace,
     log_start_offset: int,
     end_offset: int,
 ) -> None:
@@ -43,7 +46,6 @@ async def rebuild_producers(
     else:
         offset, entries = found
         producers.reload(log_start_offset, clock.wall_ms(), snapshot_offset=offset, entries=entries)
-    pace = Pace(clock)
     # From the snapshot on, although that may be below the log start: a transaction that it has for
     # open may have been ended there.
     start_offset = producers.map_end_offset
@@ -55,20 +57,25 @@ async def rebuild_producers(
 async def _replay(
     segment: Segment, producers: ProducerState, start_offset: int, end_offset: int, pace: Pace
 ) -> None:
-    first = segment.find(start_offset)
-    if first is None:
-        return
-    for header in segment.headers(first.position):
-        await pace.rest(header.size)
-        if header.base_offset >= end_offset:
+    try:
+        first = segment.find(start_offset)
+    except IndexUnderRepairError:
+        position = 0
+    else:
+        if first is None:
             return
-        if header.producer_id < 0:
-            continue
-        if header.is_control:
-            data = segment.log_file.pread(header.size, header.position)
-            replay(producers, RecordBatch(data))
-        else:
-            replay(producers, header)
+        position = first.position
+    async with aclosing(paced_headers(segment, position, pace)) as headers:
+        async for header in headers:
+            if header.base_offset >= end_offset:
+                return
+            if header.producer_id < 0 or header.last_offset < start_offset:
+                continue
+            if header.is_control:
+                data = segment.log_file.pread(header.size, header.position)
+                replay(producers, RecordBatch(data))
+            else:
+                replay(producers, header)
 
 
 def replay(producers: ProducerState, batch: RecordBatch | BatchHeader) -> list[AbortedTransaction]:

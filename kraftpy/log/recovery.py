@@ -109,6 +109,7 @@ class Recovery:
         log_start_offset: int,
         durable_end: int,
         clock: Clock,
+        pace: Pace,
         progress: Callable[[int], None],
     ) -> None:
         self._segments = segments
@@ -120,7 +121,7 @@ class Recovery:
         self._log_start_offset = log_start_offset
         self._durable_end = durable_end
         self._clock = clock
-        self._pace = Pace(clock)
+        self._pace = pace
         self._progress = progress
 
     async def recover(self, segment: Segment, *, is_unflushed: bool) -> None:
@@ -137,6 +138,7 @@ class Recovery:
                 self._files.snapshots,
                 self._segments,
                 clock=self._clock,
+                pace=self._pace,
                 log_start_offset=self._log_start_offset,
                 end_offset=base_offset,
             )

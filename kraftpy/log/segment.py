@@ -13,45 +13,34 @@ again, and index entries made for it are forgotten.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from itertools import chain
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
-from kraftpy.log.batch_headers import BatchHeader, walk_headers
 from kraftpy.log.errors import SegmentOffsetOverflowError
 from kraftpy.log.handles import HandlePool
-from kraftpy.log.index import NO_TIMESTAMP, OffsetPosition, TimestampOffset
+from kraftpy.log.index import NO_TIMESTAMP, TimestampOffset
 from kraftpy.log.log_config import LogConfig
-from kraftpy.log.offsets import OffsetMetadata, ReadInfo
-from kraftpy.log.segment_store import SegmentStore
-from kraftpy.records.errors import CorruptRecord
-from kraftpy.records.walker import AnyBatch, batch_at
-from kraftpy.world import Buffer, Disk, FileSlice
+from kraftpy.log.segment_reading import RELATIVE_OFFSET_MAX, ReadableSegment
+from kraftpy.records.walker import AnyBatch
+from kraftpy.world import Buffer
+
+if TYPE_CHECKING:
+    from kraftpy.log.index_rebuilding import IndexPlan
 
 __all__ = ["RELATIVE_OFFSET_MAX", "Segment"]
-
-_log = logging.getLogger(__name__)
-
-RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 # Last offset and position of a batch, and the largest time up to it.
 _IndexEntry: TypeAlias = tuple[int, int, TimestampOffset]
 
 
-class Segment(SegmentStore):
+class Segment(ReadableSegment):
     """Made over existing files, or by `create` with new ones."""
 
     __slots__ = (
         "_bytes_since_index_entry",
-        "_first_timestamp_ms",
-        "_index_interval_bytes",
         "_is_active",
-        "_largest",
         "_roll_jitter_ms",
         "created_ms",
-        "size_bytes",
     )
 
     def __init__(
@@ -72,19 +61,14 @@ class Segment(SegmentStore):
             pool,
             directory,
             base_offset,
-            index_bytes=config.segment_index_bytes,
+            config,
+            size_bytes=size_bytes,
             has_transaction_index=has_transaction_index,
             suffix=suffix,
         )
-        # Of the data; a preallocated file is longer.
-        self.size_bytes = size_bytes
         self.created_ms = now_ms
-        self._index_interval_bytes = config.index_interval_bytes
         self._roll_jitter_ms = roll_jitter_ms
         self._bytes_since_index_entry = 0
-        # None until the files were asked.
-        self._largest: TimestampOffset | None = None
-        self._first_timestamp_ms: int | None = None
         self._is_active = False
 
     @classmethod
@@ -151,7 +135,7 @@ class Segment(SegmentStore):
         else:
             if largest_timestamp_ms > largest.timestamp_ms:
                 largest = TimestampOffset(largest_timestamp_ms, offset_of_max_timestamp)
-            if unindexed_bytes > self._index_interval_bytes:
+            if unindexed_bytes > self.index_interval_bytes:
                 entries.append((largest_offset, position, largest))
                 unindexed_bytes = 0
             unindexed_bytes += size_bytes
@@ -179,7 +163,7 @@ class Segment(SegmentStore):
             last_offset, timestamp_ms, size = batch.last_offset, batch.max_timestamp_ms, batch.size
             if timestamp_ms > largest.timestamp_ms:
                 largest = TimestampOffset(timestamp_ms, last_offset)
-            if unindexed_bytes > self._index_interval_bytes:
+            if unindexed_bytes > self.index_interval_bytes:
                 entries.append((last_offset, position, largest))
                 unindexed_bytes = 0
             unindexed_bytes += size
@@ -236,129 +220,6 @@ class Segment(SegmentStore):
             return incoming_timestamp_ms - first
         return now_ms - self.created_ms
 
-    @property
-    def first_timestamp_ms(self) -> int:
-        """Of the first batch; the countdown to a roll by age starts with it. -1 without one."""
-        if self._first_timestamp_ms is None:
-            header = next(self.headers(), None)
-            if header is None:
-                return NO_TIMESTAMP
-            self._first_timestamp_ms = header.max_timestamp_ms
-        return self._first_timestamp_ms
-
-    # Reading.
-
-    def headers(self, position: int = 0) -> Iterator[BatchHeader]:
-        """The batches from `position` on, by their headers."""
-        return walk_headers(self.log_file, position, self.size_bytes)
-
-    def _headers_from(self, entry: OffsetPosition) -> Iterator[BatchHeader]:
-        """The batches from an index entry on.
-
-        The index is only a hint: when the batch there does not bear it out, it is made anew.
-        """
-        if entry.position:
-            headers = self.headers(entry.position)
-            with suppress(CorruptRecord):
-                first = next(headers, None)
-                if first is not None and first.base_offset <= entry.offset:
-                    return chain((first,), headers)
-            _log.warning("%r has no batch as its index says; the index is rebuilt", self)
-            self._rebuild_indexes()
-        return self.headers()
-
-    def find(self, offset: int) -> BatchHeader | None:
-        """The first batch that holds `offset` or begins behind it."""
-        for header in self._headers_from(self.offset_index.lookup(offset)):
-            if header.last_offset >= offset:
-                return header
-        return None
-
-    def read(
-        self,
-        start_offset: int,
-        max_bytes: int,
-        *,
-        max_position: int | None = None,
-        min_one_batch: bool = False,
-    ) -> ReadInfo | None:
-        """A slice from the batch that holds `start_offset` on; None if nothing follows here.
-
-        Nothing at or behind `max_position` is given. With `min_one_batch` the first batch is given
-        whole even when `max_bytes` is less.
-        """
-        if max_bytes < 0:
-            raise ValueError(f"a read of at most {max_bytes} bytes")
-        first = self.find(start_offset)
-        if first is None:
-            return None
-        metadata = OffsetMetadata(start_offset, self.base_offset, first.position)
-        limit = max(max_bytes, first.size) if min_one_batch else max_bytes
-        end = self.size_bytes
-        if max_position is not None:
-            # One that was noted before the cleaner replaced this segment may lie behind its end.
-            end = min(end, max_position)
-        length = max(0, min(end - first.position, limit))
-        if not length:
-            return ReadInfo(metadata, None)
-        records = FileSlice(self.log_file, first.position, length)
-        return ReadInfo(metadata, records, first_entry_incomplete=limit < first.size)
-
-    def upper_bound_offset(self, read: ReadInfo) -> int | None:
-        """An offset surely not below the end of what `read` gives; None if this segment's end."""
-        entry = self.offset_index.first_from_position(read.fetch_offset.position + read.size_bytes)
-        return None if entry is None else entry.offset
-
-    def headers_by_time(self, timestamp_ms: int, start_offset: int) -> Iterator[BatchHeader]:
-        """The batches that reach `timestamp_ms` and `start_offset`.
-
-        By their headers; who wants a record looks inside, and goes on if there is none.
-        """
-        if self.largest.timestamp_ms < timestamp_ms:
-            return
-        floor = self.time_index.lookup(timestamp_ms).offset
-        entry = self.offset_index.lookup(max(floor, start_offset))
-        for header in self._headers_from(entry):
-            if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= start_offset:
-                yield header
-
-    def batch(self, header: BatchHeader) -> AnyBatch:
-        """The batch with its bytes; CorruptRecord if they are damaged."""
-        batch = batch_at(self.log_file.pread(header.size, header.position))
-        if batch is None or not batch.is_valid:
-            raise CorruptRecord(f"{self.log_file.path}: position {header.position}")
-        return batch
-
-    @property
-    def largest(self) -> TimestampOffset:
-        """The largest timestamp and its offset; timestamp -1 without any.
-
-        A closed segment's time index ends with it. In the active one's, more may follow.
-        """
-        if self._largest is None:
-            largest = self.time_index.last_entry
-            for header in self._headers_from(self.offset_index.last_entry):
-                if header.max_timestamp_ms > largest.timestamp_ms:
-                    largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
-            self._largest = largest
-        return self._largest
-
-    async def largest_timestamp_ms(self, disk: Disk) -> int:
-        """For retention and compaction: without timestamps, when the file was last changed."""
-        timestamp_ms = self.largest.timestamp_ms
-        if timestamp_ms >= 0:
-            return timestamp_ms
-        return (await disk.stat(self.log_file.path)).modified_ms
-
-    def next_offset(self) -> int:
-        """Behind the last batch; the base offset if there is none. For loading."""
-        following = self.base_offset
-        if not self.size_bytes:
-            return following
-        for header in self._headers_from(self.offset_index.last_entry):
-            following = header.last_offset + 1
-        return following
-
     # Changing.
 
     def truncate_to(self, offset: int) -> int:
@@ -388,21 +249,14 @@ class Segment(SegmentStore):
         self._first_timestamp_ms = None
         self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
-    def _rebuild_indexes(self) -> None:
-        """Offset and time index, from the batches' headers."""
-        self.offset_index.reset()
-        self.time_index.reset()
-        self._bytes_since_index_entry = 0
-        self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        # Behind a damaged header nothing can be found.
-        with suppress(CorruptRecord):
-            for header in self.headers():
-                self.index_recovered(
-                    header.position,
-                    header.size,
-                    last_offset=header.last_offset,
-                    max_timestamp_ms=header.max_timestamp_ms,
-                )
+    def install_indexes(self, plan: IndexPlan) -> None:
+        """Rebuilt ones, of all batches that there are."""
+        self.offset_index.replace_entries(plan.offset_entries)
+        self.time_index.replace_entries(plan.time_entries)
+        self._bytes_since_index_entry = plan.unindexed_bytes
+        self._largest = plan.largest
+        self.has_damaged_index = False
+        self._is_index_new = True
         if not self._is_active:
             self.make_inactive()
 
@@ -418,7 +272,7 @@ class Segment(SegmentStore):
             self._first_timestamp_ms = max_timestamp_ms
         # More entries than fit can only come from a larger interval in the past.
         if (
-            self._bytes_since_index_entry > self._index_interval_bytes
+            self._bytes_since_index_entry > self.index_interval_bytes
             and not self.offset_index.is_full
             and not self.time_index.is_full
         ):

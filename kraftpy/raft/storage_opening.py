@@ -102,6 +102,7 @@ async def open_storage(
         disk=disk,
         pool=HandlePool(disk, _OPEN_FILES_MAX),
         clock=clock,
+        pace=pace,
         jitter=jitter,
         owner=left_files,
         verify_transactions=False,

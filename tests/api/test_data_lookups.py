@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from api.data_rig import Broker, broker_on, followed
+import trio
+from api.data_rig import Asked, Broker, broker_on, followed
 from broker.replica_rig import Rig, topic
 
 from kraftpy.protocol.errors import ErrorCode
@@ -137,6 +138,95 @@ async def test_a_new_leader_does_not_guess(broker: Broker, version: int) -> None
         broker.fetch("t", followed(1), replica_id=each)
     assert list_offset(broker, "t", -1, version=version).offset == 1
     assert list_offset(broker, "t", NOW_MS, version=version).offset == 0
+
+
+def begin_search(broker: Broker, *names: str, timestamp: int = NOW_MS, epoch: int = -1) -> Asked:
+    wanted = ListOffsetsPartition(
+        partition_index=0, timestamp=timestamp, current_leader_epoch=epoch
+    )
+    topics = [ListOffsetsTopic(name=name, partitions=[wanted]) for name in names]
+    return broker.begin(ListOffsetsRequest(replica_id=-1, topics=topics), 11)
+
+
+def answers(asked: Asked) -> dict[str, tuple[str, int, int, int]]:
+    return {each.name: found(each.partitions[0]) for each in asked.response.topics}
+
+
+def make_cold(broker: Broker, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data of a partition is not in memory, and takes its time."""
+    log: Any = broker.rig.partition(name).log
+    file = log.active_segment.log_file
+
+    class Cold(type(file)):  # type: ignore[misc]
+        __slots__ = ()
+
+        def resident(self, position: int, length: int) -> bool:
+            return False
+
+        async def warm(self, position: int, length: int) -> None:
+            await trio.sleep(0.5)
+
+    monkeypatch.setattr(file, "__class__", Cold)
+
+
+async def test_a_time_in_cold_files_is_answered_later(
+    broker: Broker, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 1: the loop does not wait for the medium. All of a request is answered at once."""
+    broker.produce("alone", batch(NOW_MS))
+    make_cold(broker, "alone", monkeypatch)
+    # Places need no file.
+    assert list_offset(broker, "alone", -1).offset == 1
+    asked = begin_search(broker, "alone", "nobody")
+    latest = begin_search(broker, "alone", timestamp=-3)
+    assert not asked.is_answered
+    assert not latest.is_answered
+    await trio.sleep(5)
+    assert answers(asked) == {
+        "alone": ("NONE", 0, NOW_MS, 0),
+        "nobody": ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1, -1),
+    }
+    assert answers(latest) == {"alone": ("NONE", 0, NOW_MS, 0)}
+
+
+async def test_leadership_that_ends_while_a_time_is_looked_for(
+    broker: Broker, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.produce("t", batch(NOW_MS))
+    for each in (2, 3):
+        broker.fetch("t", followed(1), replica_id=each)
+    make_cold(broker, "t", monkeypatch)
+    by_any, by_epoch = begin_search(broker, "t"), begin_search(broker, "t", epoch=0)
+    assert not by_any.is_answered
+    broker.rig.metadata.change("t", 0, leader=2)
+    await broker.rig.settle()
+    await trio.sleep(5)
+    assert answers(by_any) == {"t": ("NOT_LEADER_OR_FOLLOWER", -1, -1, -1)}
+    assert answers(by_epoch) == {"t": ("FENCED_LEADER_EPOCH", -1, -1, -1)}
+
+
+async def test_a_topic_that_goes_while_a_time_is_looked_for(
+    broker: Broker, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.produce("alone", batch(NOW_MS))
+    make_cold(broker, "alone", monkeypatch)
+    asked = begin_search(broker, "alone")
+    broker.rig.metadata.remove("alone")
+    await broker.rig.settle()
+    await trio.sleep(5)
+    assert answers(asked) == {"alone": ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1, -1)}
+
+
+async def test_records_that_are_deleted_while_their_time_is_looked_for(
+    broker: Broker, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.produce("alone", batch(NOW_MS))
+    broker.produce("alone", batch(NOW_MS + 5))
+    make_cold(broker, "alone", monkeypatch)
+    asked = begin_search(broker, "alone")
+    broker.rig.partition("alone").raise_log_start(1)
+    await trio.sleep(5)
+    assert answers(asked) == {"alone": ("NONE", 1, NOW_MS + 5, 0)}
 
 
 async def test_offsets_that_are_refused(broker: Broker) -> None:

@@ -23,6 +23,7 @@ from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_owner import LogEnvironment
 from kraftpy.log.log_reading import ReadableLog
 from kraftpy.log.offsets import Isolation, OffsetMetadata
+from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.records.errors import CorruptRecord
 from kraftpy.world import Disk
@@ -76,6 +77,7 @@ async def real_log(disk: Disk, directory: str) -> PartitionLog:
         disk=disk,
         pool=HandlePool(disk, limit=10),
         clock=StillClock(),
+        pace=Pace(StillClock()),
         jitter=Random(4),
         owner=_Owner(),
         verify_transactions=False,

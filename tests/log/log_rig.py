@@ -13,8 +13,10 @@ from kraftpy.log.loading import load_log
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_owner import LogEnvironment
 from kraftpy.log.log_reading import ReadableLog
-from kraftpy.log.offsets import Isolation, ReadInfo
+from kraftpy.log.offsets import FoundOffset, Isolation, ReadInfo
+from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_log import PartitionLog
+from kraftpy.log.time_search import TimeSearch
 from kraftpy.observe.metrics import Meter, MetricRegistry
 from kraftpy.observe.topic_metrics import TopicMetrics, metric_name
 from kraftpy.records.batch import RecordBatch, TimestampType
@@ -78,6 +80,7 @@ class Rig:
             disk=disk,
             pool=self.pool,
             clock=self.clock,
+            pace=Pace(self.clock),
             jitter=Random(4),
             owner=self.owner,
             verify_transactions=False,
@@ -212,3 +215,15 @@ def values_in(log: ReadableLog, *, isolation: Isolation = Isolation.LOG_END) -> 
 
 
 APPEND_TIME = TimestampType.LOG_APPEND_TIME
+
+
+def by_time(log: ReadableLog, timestamp_ms: int | None) -> FoundOffset | None:
+    """What a search for a time finds, all at once, in files that are warm."""
+    assert isinstance(log, PartitionLog)
+    search = TimeSearch(log, timestamp_ms)
+    pace = Pace(MemoryClock())
+    while not search.is_done:
+        pace.begin()
+        search.run_warm(pace)
+        assert not search.is_cold
+    return search.found

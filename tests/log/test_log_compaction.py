@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from cleaning_rig import COMPACTED, CompactedRig, committed, keyed, records_in, state_of
 from log_place import Place
-from log_rig import NOW_MS, batches_in, data_of, marker
+from log_rig import NOW_MS, batches_in, by_time, data_of, marker
 
 from kraftpy.log.offsets import Isolation
 from kraftpy.log.partition_log import PartitionLog
@@ -142,7 +142,7 @@ async def test_readers_step_over_the_gaps(rig: CompactedRig) -> None:
         read = rig.log.read(start, 1)
         first = RecordBatch(data_of(read))
         assert first.last_offset == next(offset for offset in offsets if offset >= start)
-    found = rig.log.offset_by_time(NOW_MS + 3)
+    found = by_time(rig.log, NOW_MS + 3)
     assert found is not None
     assert found.offset == 48
     # One who had begun to read before the cleaning reads what there was.

@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import pytest
 from log_place import Place, TalliedDisk
-from log_rig import NOW_MS, TINY, Rig, batch, batches_in, data_of, legacy, marker, values_in
+from log_rig import (
+    NOW_MS,
+    TINY,
+    Rig,
+    batch,
+    batches_in,
+    by_time,
+    data_of,
+    legacy,
+    marker,
+    values_in,
+)
 
 from kraftpy.log.errors import OffsetOutOfRangeError
 from kraftpy.log.offsets import FoundOffset, Isolation, OffsetMetadata
@@ -213,10 +224,10 @@ async def test_lookup_by_time(rig: Rig) -> None:
         log.append_as_leader(batch(b"a", timestamp_ms=NOW_MS + time + index), index // 10)
     assert len(log.segments) > 2
     for target in range(-1, 80):
-        assert log.offset_by_time(NOW_MS + target) == first_not_before(times, target)
+        assert by_time(log, NOW_MS + target) == first_not_before(times, target)
     again = await rig.reload(log)
     for target in range(-1, 80):
-        assert again.offset_by_time(NOW_MS + target) == first_not_before(times, target)
+        assert by_time(again, NOW_MS + target) == first_not_before(times, target)
 
 
 def first_not_before(times: list[int], target: int) -> FoundOffset | None:
@@ -238,11 +249,11 @@ async def test_lookup_by_time_looks_into_the_batch(rig: Rig, codec: Codec) -> No
     for index in range(10):
         builder.append(b"k", b"v", timestamp_ms=NOW_MS + 10 * index)
     log.append_as_leader(builder.build(), 0)
-    assert log.offset_by_time(NOW_MS + 41) == FoundOffset(5, NOW_MS + 50, 0)
-    assert log.offset_of_max_timestamp() == FoundOffset(9, NOW_MS + 90, 0)
+    assert by_time(log, NOW_MS + 41) == FoundOffset(5, NOW_MS + 50, 0)
+    assert by_time(log, None) == FoundOffset(9, NOW_MS + 90, 0)
     log.update_high_watermark(10)
     log.raise_log_start(7)
-    assert log.offset_by_time(NOW_MS + 41) == FoundOffset(7, NOW_MS + 70, 0)
+    assert by_time(log, NOW_MS + 41) == FoundOffset(7, NOW_MS + 70, 0)
 
 
 async def test_lookup_in_old_messages(rig: Rig) -> None:
@@ -250,19 +261,19 @@ async def test_lookup_in_old_messages(rig: Rig) -> None:
     log = await rig.load()
     log.append_as_follower(legacy(0, 1, 2), 0)
     log.append_as_follower(legacy(3, magic=0), 0)
-    assert log.offset_by_time(NOW_MS + 1) == FoundOffset(1, NOW_MS + 1, -1)
-    assert log.offset_by_time(NOW_MS + 3) is None
+    assert by_time(log, NOW_MS + 1) == FoundOffset(1, NOW_MS + 1, -1)
+    assert by_time(log, NOW_MS + 3) is None
     assert values_in(log) == {offset: b"v%d" % offset for offset in range(4)}
 
 
 async def test_earliest_latest_and_largest(rig: Rig) -> None:
     log = await rig.load()
     assert log.earliest_offset() == FoundOffset(0, -1, -1)
-    assert log.offset_of_max_timestamp() is None
-    assert log.offset_by_time(0) is None
+    assert by_time(log, None) is None
+    assert by_time(log, 0) is None
     for index, time in enumerate([3, 8, 8, 1]):
         log.append_as_leader(batch(b"a", timestamp_ms=NOW_MS + time), index)
-    assert log.offset_of_max_timestamp() == FoundOffset(1, NOW_MS + 8, 1)
+    assert by_time(log, None) == FoundOffset(1, NOW_MS + 8, 1)
     assert log.latest_offset(LOG_END) == FoundOffset(4, -1, 3)
     assert log.latest_offset(HIGH_WATERMARK) == FoundOffset(0, -1, 3)
     log.update_high_watermark(3)
@@ -281,7 +292,7 @@ async def test_a_flipped_bit_is_never_served_as_good(rig: Rig) -> None:
     log.update_high_watermark(3)
     log.raise_log_start(1)
     with pytest.raises(CorruptRecord):
-        log.offset_by_time(NOW_MS)
+        by_time(log, NOW_MS)
 
 
 async def test_reading_everything_with_every_limit(rig: Rig) -> None:

@@ -10,10 +10,13 @@ from log_rig import NOW_MS, TINY, batch, data_of, legacy
 
 from kraftpy.log.errors import SegmentOffsetOverflowError
 from kraftpy.log.index import OffsetPosition, TimestampOffset
+from kraftpy.log.index_rebuilding import rebuild_indexes
 from kraftpy.log.log_config import LogConfig
+from kraftpy.log.pacing import Pace
 from kraftpy.log.segment import RELATIVE_OFFSET_MAX, Segment
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.errors import CorruptRecord
+from kraftpy.world.memory_clock import MemoryClock
 
 
 def make(place: Place, base_offset: int = 0, config: LogConfig = TINY) -> Segment:
@@ -330,5 +333,15 @@ async def test_a_damaged_header_is_corrupt_not_skipped(place: Place) -> None:
     assert segment.read(0, size) is not None
     with pytest.raises(CorruptRecord):
         segment.read(1, 100)
+    sound = segment.find(2)
+    # That it is the data, and not the index, shows when the index is rebuilt: it stays.
+    assert segment.has_damaged_index
+    await rebuild_indexes(segment, Pace(MemoryClock()))
+    assert not segment.has_damaged_index
     with pytest.raises(CorruptRecord):
-        segment.read(2, 100)
+        segment.read(1, 100)
+    assert segment.find(2) == sound
+    assert sound is not None
+    assert sound.base_offset == 2
+    # And is not taken for damaged again.
+    assert not segment.has_damaged_index

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import trio
-from log_rig import NOW_MS, TINY, Rig, batch, marker, values_in
+from log_rig import NOW_MS, TINY, Rig, batch, by_time, marker, values_in
 
 from kraftpy.log.errors import LogClosedError
 from kraftpy.log.partition_log import PartitionLog
@@ -205,7 +205,7 @@ async def test_a_closed_log_refuses(rig: Rig) -> None:
         lambda: log.append_as_leader(batch(b"a"), 0),
         lambda: log.append_as_follower(batch(b"a", base_offset=3), 0),
         lambda: log.read(0, 100),
-        lambda: log.offset_by_time(0),
+        lambda: by_time(log, 0),
         lambda: log.raise_log_start(1),
         log.roll,
     ):

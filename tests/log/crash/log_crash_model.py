@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from log_rig import data_of
+from log_rig import by_time, data_of
 
 from kraftpy.log.batch_headers import header_at
 from kraftpy.log.index import NO_TIMESTAMP
@@ -220,7 +220,7 @@ def _check_times(log: ReadableLog, found: Sequence[bytes]) -> None:
     targets = [time_ms + step for _, time_ms in times for step in (0, 1)]
     for target in dict.fromkeys(targets):
         expected = next((item for item in times if item[1] >= target), None)
-        answer = log.offset_by_time(target)
+        answer = by_time(log, target)
         assert (None if answer is None else (answer.offset, answer.timestamp_ms)) == expected
 
 
