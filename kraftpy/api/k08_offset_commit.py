@@ -64,9 +64,8 @@ class OffsetCommitHandler(GroupHandler):
                     partition.error_code = done.error_code
             context.respond(answer)
 
-        version = context.api_version
         self.write(
-            request.group_id, lambda machine: machine.offsets.commit(request, version), reply
+            request.group_id, lambda machine: machine.offsets.commit(existing, version), reply
         )
         return None
 
