@@ -242,6 +242,19 @@ def test_an_illegal_move_is_logged_once_and_not_followed(
     ]
 
 
+def test_a_replica_being_added_that_leaves_the_isr_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """CTL-111: it was New once; that it is out of sync is no news for anybody to worry about."""
+    life = Life(*BROKERS, *TOPIC)
+    life.append(adding(4))
+    assert life.state(1, 0, 4) == NEW
+    for isr in ((1, 2, 3, 4), (1, 2, 3), (1, 2, 3, 4), (1, 2)):
+        life.append(r.PartitionChangeRecord(0, topic_id(1), isr=isr))
+        assert life.state(1, 0, 4) == ONLINE
+    assert not caplog.records
+
+
 def test_a_leader_can_not_become_new(caplog: pytest.LogCaptureFixture) -> None:
     """CTL-112: logged, and it is what the image says that it is: online."""
     life = Life(*BROKERS, *TOPIC)

@@ -11,8 +11,8 @@ Nearly all of this is a function of the image, computed when asked for. Remember
 - replicas that are New because their broker has not acknowledged them. Heartbeats, which carry
   what a broker has replayed, reach the active controller only; so others, and a new controller
   for records older than its activation, take New from the image alone;
-- replicas being added that are New no more, because they have been Offline since: what went
-  offline comes back Online;
+- replicas being added that are New no more, because they have been Offline since, or in the ISR:
+  what went offline, or out of the ISR, comes back Online;
 - replicas removed by reassignments, until their brokers have replayed that. Removed topics are in
   the image until their files are gone, and the removal of a topic takes over from these.
 
@@ -198,7 +198,8 @@ class ReplicaStateMachine:
         for broker_id in after.replicas:
             if before is not None and broker_id in before.replicas:
                 state = self._present_state(old, before, broker_id)
-                self._stay(state, after, broker_id, offset)
+                was_adding = broker_id in before.adding_replicas
+                self._stay(state, after, broker_id, offset, was_adding=was_adding)
             else:
                 self._removed.put(broker_id, key, None, offset)
                 self._add(before, after, broker_id, offset)
@@ -228,11 +229,20 @@ class ReplicaStateMachine:
             self._seasoned.put(broker_id, key, True, offset)
 
     def _stay(
-        self, state: ReplicaState, after: PartitionRecord, broker_id: int, offset: int
+        self,
+        state: ReplicaState,
+        after: PartitionRecord,
+        broker_id: int,
+        offset: int,
+        *,
+        was_adding: bool,
     ) -> None:
         """A replica that was there: by its old state, where it goes."""
         key = (after.topic_id, after.partition_id)
         wanted = self._present_state(self._image, after, broker_id)
+        if was_adding and (state, wanted) == (ReplicaState.ONLINE, ReplicaState.NEW):
+            # It has been in the ISR and left it before its reassignment was over.
+            wanted = ReplicaState.ONLINE
         if wanted != state and (state, wanted) not in REPLICA_WAYS:
             self._refuse(state, wanted, after, broker_id, offset)
             wanted = ReplicaState.ONLINE
