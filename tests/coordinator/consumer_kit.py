@@ -279,11 +279,11 @@ def record_type(record: CoordinatorRecord) -> int:
     return int.from_bytes(encode_key(record.key)[:2], "big")
 
 
-def settle(clients: Iterable[Client], rounds: int = 10) -> None:
-    """Let all of them send heartbeats until nothing moves any more."""
+def settle(clients: Sequence[Client], rounds: int = 10) -> None:
+    """Let all of them send heartbeats, again and again."""
     for _ in range(rounds):
+        clients[0].rig.clock.now_ms += INTERVAL_MS
         for client in clients:
-            client.rig.clock.now_ms += INTERVAL_MS
             client.beat()
 
 
