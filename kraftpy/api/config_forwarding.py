@@ -70,10 +70,11 @@ class ConfigForwardingHandler(ForwardingHandler):
                 rest, context.api_version, context.correlation_id, context.client_id
             )
 
-            def complete(response: Any) -> None:
+            def finish(response: Any) -> None:
                 response.responses += refused
+                context.respond(response)
 
-            self.forward(joined(frame), request, context, complete)
+            self.forward(joined(frame), request, context, finish)
 
     def _refuse(self, resource: Any) -> Refusal | None:
         """Why this broker can't have these settings; None if it can, or isn't meant."""

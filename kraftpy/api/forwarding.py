@@ -42,12 +42,12 @@ class ForwardingHandler(AdministrativeHandler):
         frame: Buffer,
         request: Any,
         context: RequestContext,
-        complete: Callable[[Any], None] | None = None,
+        finish: Callable[[Any], None] | None = None,
     ) -> None:
-        """Carry these bytes to the controller; `complete` may add to its answer."""
+        """Carry these bytes to the controller; `finish` gets its answer in place of the client."""
 
         def reply(outcome: bytes | ErrorCode) -> None:
-            self._reply(context, outcome, complete)
+            self._reply(context, outcome, finish or context.respond)
 
         channel = context.channel
         self._forwarder.forward(
@@ -72,7 +72,7 @@ class ForwardingHandler(AdministrativeHandler):
         self,
         context: RequestContext,
         outcome: bytes | ErrorCode,
-        complete: Callable[[Any], None] | None,
+        finish: Callable[[Any], None],
     ) -> None:
         if outcome is ErrorCode.UNSUPPORTED_VERSION:
             context.disconnect()
@@ -86,9 +86,7 @@ class ForwardingHandler(AdministrativeHandler):
                 log.error("the controller's answer is malformed %s: %s", context.describe(), error)
                 context.respond_error(ErrorCode.UNKNOWN_SERVER_ERROR)
             else:
-                if complete is not None:
-                    complete(response)
-                context.respond(response)
+                finish(response)
 
 
 def _patience_ms(request: Any) -> int:

@@ -13,6 +13,7 @@ from kraftpy.api.handler import Handler
 from kraftpy.api.k03_metadata import MetadataHandler
 from kraftpy.api.k29_describe_acls import DescribeAclsHandler
 from kraftpy.api.k32_describe_configs import DescribeConfigsHandler
+from kraftpy.api.k43_elect_leaders import ElectLeadersHandler
 from kraftpy.api.k48_describe_client_quotas import DescribeClientQuotasHandler
 from kraftpy.api.k50_describe_user_scram_credentials import DescribeUserScramCredentialsHandler
 from kraftpy.api.k58_envelope import EnvelopeHandler
@@ -26,6 +27,8 @@ from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.broker.topic_creation import AutoTopicCreation
 from kraftpy.config.dynamic import DynamicConfig
 from kraftpy.observe.request_metrics import RequestMetrics
+from kraftpy.purgatory.operation import DelayedOperation
+from kraftpy.purgatory.purgatory import Purgatory
 from kraftpy.world import Clock
 
 __all__ = [
@@ -40,8 +43,10 @@ def metadata_handlers(
     config: DynamicConfig,
     forwarder: Forwarder,
     creation: AutoTopicCreation | None,
+    elections: Purgatory[DelayedOperation],
 ) -> list[Handler]:
     """A broker's share in metadata: what it answers from its image, and what it forwards."""
+    elect_leaders = ElectLeadersHandler(forwarder, cluster, elections)
     return [
         MetadataHandler(cluster, creation),
         DescribeAclsHandler(cluster),
@@ -57,7 +62,9 @@ def metadata_handlers(
             if key in CONFIG_APIS
             else ForwardingHandler(key, forwarder)
             for key in FORWARDABLE_APIS
+            if key != elect_leaders.api_key
         ),
+        elect_leaders,
     ]
 
 

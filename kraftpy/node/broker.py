@@ -245,6 +245,7 @@ class BrokerPart:
                 forwarder=forwarder,
                 creation=creation if creates_topics else None,
                 config=self.config,
+                elections=parts.replicas.elect_leader_purgatory,
             ),
             FindCoordinatorHandler({}, creation),
             *data_handlers(

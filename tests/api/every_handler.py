@@ -18,6 +18,9 @@ from kraftpy.config import DynamicConfig, NodeConfig, from_mapping
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.observe.request_metrics import RequestMetrics
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.purgatory.operation import DelayedOperation
+from kraftpy.purgatory.purgatory import Purgatory
+from kraftpy.purgatory.timer import Timer
 from kraftpy.world import Buffer
 from kraftpy.world.real_clock import RealClock
 
@@ -53,7 +56,14 @@ def on_brokers() -> list[Handler]:
         config=_config(),
         forwarder=forwarder,
         creation=AutoTopicCreation(forwarder, RealClock(), TopicTemplate(1, 1)),
+        elections=no_elections(),
     )
+
+
+def no_elections() -> Purgatory[DelayedOperation]:
+    """Nobody waits there for long."""
+    timer = Timer("elections", RealClock())
+    return Purgatory("ElectLeader", timer, MetricRegistry(), purge_interval=1)
 
 
 def on_controllers(

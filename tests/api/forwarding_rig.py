@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import trio
+from api.every_handler import no_elections
 from client.peers import Places, memory_places
 from metadata.controller_core_rig import STATIC, WHOLE_BOOTSTRAP, whole_controls
 
@@ -110,6 +111,7 @@ async def forwarding_cluster(
                 config=DynamicConfig(NodeConfig(from_mapping(STATIC, "test"))),
                 forwarder=forwarder,
                 creation=creation,
+                elections=no_elections(),
             )
             async with serving(
                 world,
