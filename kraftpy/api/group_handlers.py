@@ -14,6 +14,8 @@ from kraftpy.api.k15_describe_groups import DescribeGroupsHandler
 from kraftpy.api.k16_list_groups import ListGroupsHandler
 from kraftpy.api.k42_delete_groups import DeleteGroupsHandler
 from kraftpy.api.k47_offset_delete import OffsetDeleteHandler
+from kraftpy.api.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
+from kraftpy.api.k69_consumer_group_describe import ConsumerGroupDescribeHandler
 from kraftpy.broker.coordinator_lookup import CoordinatorLookup
 from kraftpy.broker.metadata_view import BrokerMetadata
 
@@ -35,4 +37,6 @@ def group_handlers(
         ListGroupsHandler(runtime),
         DeleteGroupsHandler(runtime, lookup),
         OffsetDeleteHandler(runtime, lookup, cluster),
+        ConsumerGroupHeartbeatHandler(runtime, lookup),
+        ConsumerGroupDescribeHandler(runtime, lookup),
     ]

@@ -7,7 +7,6 @@ from typing import Any
 
 from api.image_cluster import broker, topic, view_of
 from api.recording import Bench, RecordingAnswer, payload
-from coordinator.classic_kit import NoConsumerGroups
 from coordinator.shard_kit import HandClock
 
 from kraftpy.api.group_handlers import group_handlers
@@ -58,7 +57,6 @@ class GroupRig:
             *topic(TOPIC, *[(1,)] * PARTITIONS),
         )
         self.lookup = CoordinatorLookup(TOPIC, self.cluster, PARTITIONS)
-        consumers: Any = NoConsumerGroups()
         random = Random(1)
         self.runtime: CoordinatorRuntime[GroupMachine] = CoordinatorRuntime(
             TOPIC,
@@ -70,10 +68,7 @@ class GroupRig:
                 GROUP_RECORDS,
             ),
             lambda context: GroupMachine(
-                context,
-                settings or GroupSettings(initial_rebalance_delay_ms=0),
-                random,
-                lambda directory, rebalances: consumers,
+                context, settings or GroupSettings(initial_rebalance_delay_ms=0), random
             ),
             load=self._load if is_loaded else lambda shard: None,
         )

@@ -13,7 +13,6 @@ from typing import Any
 import trio
 from api.data_rig import Asked, Broker
 from broker.replica_rig import ME, Rig, topic
-from coordinator.classic_kit import NoConsumerGroups
 
 from kraftpy.api.data_handlers import DataSettings, data_handlers
 from kraftpy.api.transaction_handlers import transaction_handlers
@@ -283,13 +282,10 @@ async def transaction_broker(
         lookups = [
             CoordinatorLookup(name, cluster, 1) for name in (TRANSACTION_TOPIC, OFFSETS_TOPIC)
         ]
-        no_consumers: Any = NoConsumerGroups()
         groups = CoordinatorHost(
             OFFSETS_TOPIC,
             rig.world.clock,
-            lambda context: GroupMachine(
-                context, GroupSettings(), Random(1), lambda directory, rebalances: no_consumers
-            ),
+            lambda context: GroupMachine(context, GroupSettings(), Random(1)),
             GROUP_RECORDS,
             ShardSettings(),
             load_buffer_bytes=1 << 20,

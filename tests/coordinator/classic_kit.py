@@ -40,17 +40,6 @@ def subscription(*topics: str, version: int = 1) -> bytes:
     return struct.pack(">h", version) + encode_bytes(message, version)
 
 
-class NoConsumerGroups:
-    """For shards in which nobody speaks the new protocol."""
-
-    def replay(self, record: Any) -> None:
-        raise AssertionError(f"not of a classic group: {record}")
-
-    def loaded(self) -> None: ...
-
-    def metadata_changed(self, changes: Any, image: Any) -> None: ...
-
-
 class ClassicRig(ShardRig[GroupMachine]):
     """The shard; everything is committed at once unless a test says otherwise."""
 
@@ -64,12 +53,9 @@ class ClassicRig(ShardRig[GroupMachine]):
         seed: int = 1,
     ) -> None:
         random = Random(seed)
-        consumers: Any = NoConsumerGroups()
         self.group_settings = settings or GroupSettings()
         super().__init__(
-            lambda context: GroupMachine(
-                context, self.group_settings, random, lambda directory, rebalances: consumers
-            ),
+            lambda context: GroupMachine(context, self.group_settings, random),
             GROUP_RECORDS,
             commits_at_once=commits_at_once,
             log=log,

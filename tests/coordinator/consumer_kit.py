@@ -83,14 +83,7 @@ class ConsumerRig(ShardRig[GroupMachine]):
         self.topics = dict(topics or {})
 
         def make(context: ShardContext) -> GroupMachine:
-            return GroupMachine(
-                context,
-                self.group_settings,
-                random,
-                lambda directory, rebalances: ConsumerGroups(
-                    context, directory, self.group_settings, random, rebalances
-                ),
-            )
+            return GroupMachine(context, self.group_settings, random)
 
         super().__init__(
             make,
@@ -104,9 +97,7 @@ class ConsumerRig(ShardRig[GroupMachine]):
 
     @property
     def consumers(self) -> ConsumerGroups:
-        consumers = self.machine.consumers
-        assert isinstance(consumers, ConsumerGroups)
-        return consumers
+        return self.machine.consumers
 
     def group(self, group_id: str = "g") -> ConsumerGroup:
         group = self.machine.directory.get(group_id)

@@ -20,11 +20,13 @@ from kraftpy.protocol.ids import Uuid
 
 RETENTION_MS = 3_600_000
 CHECK_MS = 600_000
-SETTINGS = GroupSettings(
-    offsets_retention_ms=RETENTION_MS, offsets_retention_check_interval_ms=CHECK_MS
-)
 # Members need not send heartbeats in these tests.
 LONG_MS = 10 * RETENTION_MS
+SETTINGS = GroupSettings(
+    offsets_retention_ms=RETENTION_MS,
+    offsets_retention_check_interval_ms=CHECK_MS,
+    max_session_timeout_ms=LONG_MS,
+)
 
 
 def partitions(rig: ClassicRig, group_id: str = "g") -> list[TopicPartition]:

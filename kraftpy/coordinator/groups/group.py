@@ -52,7 +52,8 @@ class Group(ABC):
 
     @property
     @abstractmethod
-    def committed_state_name(self) -> str: ...
+    def committed_state_name(self) -> str:
+        """The same of what is committed."""
 
     @property
     @abstractmethod

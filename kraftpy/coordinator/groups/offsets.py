@@ -51,6 +51,7 @@ from kraftpy.protocol.schema.k47_offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from kraftpy.protocol.tables import RecordValue
 
 __all__ = ["Offsets", "offset_tombstone"]
 
@@ -301,10 +302,10 @@ class Offsets:
         offset: int,
         producer_id: int,
         key: OffsetCommitKey | LegacyOffsetCommitKey,
-        value: OffsetCommitValue | LegacyOffsetCommitValue | None,
+        value: RecordValue | None,
     ) -> None:
         partition = (key.topic, key.partition)
-        if value is None:
+        if not isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue):
             self.state.remove(key.group, partition)
             return
         if self._directory.get(key.group) is None:
