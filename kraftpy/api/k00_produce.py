@@ -26,12 +26,12 @@ from kraftpy.api.leader_hints import LeaderHints, is_misdirected
 from kraftpy.api.partition_view import INTERNAL_TOPICS
 from kraftpy.api.produce_append import ProduceAppend, fail, fail_by
 from kraftpy.api.transactional_produce import ProduceVerification
-from kraftpy.broker.delayed_produce import DelayedProduce, PendingAppend
+from kraftpy.broker.delayed_produce import DelayedProduce, PendingAppend, expired_produce
 from kraftpy.broker.hosted_replicas import HostedReplicas
 from kraftpy.broker.partition import ALL_IN_SYNC, Partition, ReplicaError
 from kraftpy.log.errors import LogError
 from kraftpy.log.offsets import AppendInfo
-from kraftpy.observe.metrics import MetricName, MetricRegistry
+from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.observe.topic_metrics import (
     BYTES_IN,
     FAILED_PRODUCE_REQUESTS,
@@ -72,7 +72,6 @@ _EXPECTED: Final = (
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-_EXPIRES: Final = "ExpiresPerSec"
 
 # What comes in is bytes; slices of files only go out.
 _Records: TypeAlias = Buffer | None
@@ -274,9 +273,7 @@ class ProduceHandler(Handler):
     def _count_expired(self, pending: Sequence[PendingAppend]) -> None:
         now = self._clock.monotonic()
         for each in pending:
-            topic, index = each.partition.topic_partition
-            for tags in ((), (("topic", topic), ("partition", str(index)))):
-                name = MetricName("kafka.server", "DelayedProducerMetrics", _EXPIRES, tags)
+            for name in (expired_produce(), expired_produce(each.partition.topic_partition)):
                 self._registry.meter(name, now).mark(now)
 
     def error_answer(

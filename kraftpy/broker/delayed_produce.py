@@ -15,10 +15,21 @@ from typing import Protocol
 
 from kraftpy.broker.hosted_replicas import HostedReplicas, find_again
 from kraftpy.broker.partition import ALL_IN_SYNC, Partition
+from kraftpy.log.checkpoints import TopicPartition
+from kraftpy.observe.metrics import MetricName
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.purgatory.operation import DelayedOperation
 
-__all__ = ["DelayedProduce", "PendingAppend"]
+__all__ = ["DelayedProduce", "PendingAppend", "expired_produce"]
+
+
+def expired_produce(topic_partition: TopicPartition | None = None) -> MetricName:
+    """Counts the waits that were in vain, for a partition that is led here, or for all."""
+    tags: tuple[tuple[str, str], ...] = ()
+    if topic_partition is not None:
+        topic, index = topic_partition
+        tags = (("topic", topic), ("partition", str(index)))
+    return MetricName("kafka.server", "DelayedProducerMetrics", "ExpiresPerSec", tags)
 
 
 class HasErrorCode(Protocol):

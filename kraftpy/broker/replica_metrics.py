@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from kraftpy.broker.delayed_produce import expired_produce
 from kraftpy.broker.hosted import HostedPartitions
 from kraftpy.broker.isr import IsrAnswer, IsrProposal
 from kraftpy.broker.partition import Partition
+from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.observe.metrics import MetricName, MetricRegistry
 from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.errors import ErrorCode
@@ -93,8 +95,13 @@ class ReplicaMetrics:
             name = _SHRINKS
         self._meters[name].mark(self._clock.monotonic())
 
-    def roles_changed(self, topics: Sequence[str]) -> None:
-        """Remove what no longer has a subject from among the meters of these topics."""
+    def roles_changed(self, concerned: Sequence[TopicPartition]) -> None:
+        """Remove what no longer has a subject from among the meters of these and their topics."""
+        topics = [topic for topic, _ in concerned]
+        for name in concerned:
+            partition = self._hosted.online(name)
+            if partition is None or not partition.is_leader:
+                self._registry.remove(expired_produce(name))
         led, followed = dict.fromkeys(topics, False), dict.fromkeys(topics, False)
         for partition in self._hosted.partitions():
             topic = partition.topic_partition[0]

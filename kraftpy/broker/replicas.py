@@ -330,7 +330,7 @@ class ReplicaManager:
             self.applied = image
             self.first_applied.set()
             if concerned:
-                self._metrics.roles_changed([topic for topic, _ in concerned])
+                self._metrics.roles_changed(concerned)
                 self._tell(concerned)
                 log.info(
                     "replicas follow the metadata offset=%d replicas=%d ms=%d",

@@ -9,6 +9,7 @@ import pytest
 import trio
 from replica_rig import Rig, batch, topic, topic_id
 
+from kraftpy.broker.delayed_produce import expired_produce
 from kraftpy.broker.isr import IsrAnswer
 from kraftpy.broker.partition import Partition
 from kraftpy.log.errors import StorageError
@@ -562,6 +563,22 @@ async def test_meters_go_with_the_roles_they_speak_of(rig: Rig, autojump_clock: 
         rig.metadata.remove("t")
         await rig.settle()
         assert not has("BytesOutPerSec")
+
+
+async def test_meters_of_partitions_go_with_their_leadership(
+    rig: Rig, autojump_clock: object
+) -> None:
+    """REP-107: those of one that is led on stay."""
+    names = [expired_produce(("t", index)) for index in (0, 1)]
+    async with rig.running():
+        await rig.apply(*topic("t", 1, 1))
+        for name in names:
+            rig.registry.meter(name, 0.0).mark(0.0)
+        await rig.apply(PartitionChangeRecord(0, topic_id("t"), leader=2))
+        assert [rig.registry.get(name) is not None for name in names] == [False, True]
+        rig.metadata.remove("t")
+        await rig.settle()
+        assert [rig.registry.get(name) is not None for name in names] == [False, False]
 
 
 async def test_settings_reach_the_partitions(rig: Rig, autojump_clock: object) -> None:
