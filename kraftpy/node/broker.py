@@ -26,8 +26,6 @@ import trio
 
 from kraftpy.api.data_handlers import data_handlers
 from kraftpy.api.handler import Handler
-from kraftpy.api.k10_find_coordinator import FindCoordinatorHandler
-from kraftpy.api.k22_init_producer_id import InitProducerIdHandler
 from kraftpy.api.served import metadata_handlers
 from kraftpy.broker.controller_channel import ActiveController, ControllerChannel
 from kraftpy.broker.forwarder import Forwarder
@@ -55,9 +53,9 @@ from kraftpy.node.broker_settings import (
     lifecycle_settings,
     replica_settings,
 )
+from kraftpy.node.coordinators import Coordinators, assemble_coordinators, internal_topics
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.observe.topic_metrics import TopicMetrics
-from kraftpy.protocol.ids import Uuid
 from kraftpy.world import World
 
 __all__ = ["BrokerPart"]
@@ -115,10 +113,10 @@ class BrokerPart:
         )
         epoch_before = await previous_broker_epoch(self.world.disk, self.directories)
         async with logs.running(), trio.open_nursery() as nursery:
-            lifecycle, replicas = self._assemble(
+            lifecycle, replicas, coordinators = self._assemble(
                 nursery, logs, configs, topic_metrics, epoch_before
             )
-            nursery.start_soon(self._become_ready, nursery, lifecycle, replicas)
+            nursery.start_soon(self._become_ready, nursery, lifecycle, replicas, coordinators)
             await lifecycle.run()
             await end_service()
             self._unsubscribe()
@@ -154,11 +152,17 @@ class BrokerPart:
         return first.is_there.is_set()
 
     async def _become_ready(
-        self, nursery: trio.Nursery, lifecycle: BrokerLifecycle, replicas: ReplicaManager
+        self,
+        nursery: trio.Nursery,
+        lifecycle: BrokerLifecycle,
+        replicas: ReplicaManager,
+        coordinators: Coordinators,
     ) -> None:
         await lifecycle.caught_up.wait()
+        coordinators.start(nursery)
         nursery.start_soon(replicas.run, name="replicas")
-        self.loader.install(replicas)
+        for publisher in (*coordinators.publishers(), replicas):
+            self.loader.install(publisher)
         self.loader.publish()
         await replicas.first_applied.wait()
         lifecycle.set_ready()
@@ -174,7 +178,7 @@ class BrokerPart:
         configs: TopicConfigs,
         topic_metrics: TopicMetrics,
         epoch_before: int,
-    ) -> tuple[BrokerLifecycle, ReplicaManager]:
+    ) -> tuple[BrokerLifecycle, ReplicaManager, Coordinators]:
         config = self.config.current
         settings = lifecycle_settings(config)
 
@@ -184,14 +188,11 @@ class BrokerPart:
                 return parts.replicas.applied_offset
             return self.loader.image.provenance.last_offset
 
-        def deleted_topics() -> list[Uuid]:
-            return parts.replicas.deleted_topics()
-
         core = LifecycleCore(
             replace(self.identity, previous_broker_epoch=epoch_before),
             settings,
             metadata_offset=metadata_offset,
-            deleted_topics=deleted_topics,
+            deleted_topics=lambda: parts.replicas.deleted_topics(),  # noqa: PLW0108 (made below)
         )
         lifecycle = self._lifecycle = BrokerLifecycle(
             core,
@@ -223,43 +224,61 @@ class BrokerPart:
         self.loader.install(lifecycle)
         if self._stop.is_set():
             lifecycle.begin_shutdown()
-        self.handlers = [
-            *self._make_handlers(nursery, logs, parts, topic_metrics),
-            InitProducerIdHandler(self._producer_ids(nursery, lifecycle)),
-        ]
-        return lifecycle, parts.replicas
+        coordinators = self._make_coordinators(nursery, configs, parts, lifecycle)
+        self.handlers += self._data_handlers(nursery, logs, parts, topic_metrics, coordinators)
+        return lifecycle, parts.replicas, coordinators
 
-    def _make_handlers(
+    def _make_coordinators(
+        self,
+        nursery: trio.Nursery,
+        configs: TopicConfigs,
+        parts: ReplicaParts,
+        lifecycle: BrokerLifecycle,
+    ) -> Coordinators:
+        """And the handlers that have a topic created."""
+        forwarder = Forwarder(self._channel(nursery, "forwarding"), nursery)
+        creation = self._creation(forwarder)
+        creates_any = self.config.current.get_bool("auto.create.topics.enable")
+        coordinators = assemble_coordinators(
+            self.config,
+            self.world,
+            nursery,
+            self.registry,
+            cluster=self.metadata,
+            replicas=parts.replicas,
+            configs=configs,
+            producer_ids=self._producer_ids(nursery, lifecycle),
+            creation=creation,
+        )
+        self.handlers += metadata_handlers(
+            self.metadata,
+            forwarder=forwarder,
+            creation=creation if creates_any else None,
+            config=self.config,
+        )
+        self.handlers += coordinators.handlers
+        return coordinators
+
+    def _data_handlers(
         self,
         nursery: trio.Nursery,
         logs: LogManager,
         parts: ReplicaParts,
         topic_metrics: TopicMetrics,
+        coordinators: Coordinators,
     ) -> list[Handler]:
-        forwarder = Forwarder(self._channel(nursery, "forwarding"), nursery)
-        creation = self._creation(forwarder)
-        creates_topics = self.config.current.get_bool("auto.create.topics.enable")
-        return [
-            *metadata_handlers(
-                self.metadata,
-                forwarder=forwarder,
-                creation=creation if creates_topics else None,
-                config=self.config,
-                elections=parts.replicas.elect_leader_purgatory,
-            ),
-            FindCoordinatorHandler({}, creation),
-            *data_handlers(
-                data_settings(self.config.current),
-                self.world,
-                replicas=parts.replicas,
-                logs=logs,
-                cluster=self.metadata,
-                spawn=nursery.start_soon,
-                metrics=topic_metrics,
-                registry=self.registry,
-                moved=parts.assignments.assign,
-            ),
-        ]
+        return data_handlers(
+            data_settings(self.config.current),
+            self.world,
+            replicas=parts.replicas,
+            logs=logs,
+            cluster=self.metadata,
+            spawn=nursery.start_soon,
+            metrics=topic_metrics,
+            registry=self.registry,
+            moved=parts.assignments.assign,
+            verifier=coordinators.transactions.verifier,
+        )
 
     def _change_settings(
         self,
@@ -311,7 +330,9 @@ class BrokerPart:
         template = TopicTemplate(
             config.get_int("num.partitions"), config.get_int("default.replication.factor")
         )
-        return AutoTopicCreation(forwarder, self.world.clock, template)
+        return AutoTopicCreation(
+            forwarder, self.world.clock, template, special=internal_topics(config)
+        )
 
 
 # Of the usual limit of 1,024 descriptors; sockets get the rest.
