@@ -1,8 +1,8 @@
 """The cleaner: tasks that compact the logs of a node, the dirtiest first.
 
-There are `log.cleaner.threads` of them, and each cleans a log of its own. They share the limit of
-speed, and the memory for offset maps in equal parts. One looks for the dirtiest log at a time, so
-that what it has found still holds when it begins.
+There are `log.cleaner.threads` of them, and each cleans a log of its own. They share their slices
+of the loop, the limit of speed, and the memory for offset maps in equal parts. One looks for the
+dirtiest log at a time, so that what it has found still holds when it begins.
 
 How far a log was cleaned is kept in `cleaner-offset-checkpoint`, one file for each data directory,
 written after every cleaning. Without an entry, or with one that can't be right, a log is dirty from
@@ -87,6 +87,7 @@ class Cleaner:
         "_current",
         "_disk",
         "_logs",
+        "_pace",
         "_paused",
         "_settings",
         "_tasks",
@@ -111,6 +112,8 @@ class Cleaner:
         self._clock = clock
         self._settings = settings
         self._logs = logs
+        # Of all tasks together.
+        self._pace = Pace(clock)
         self._throttle = Throttle(clock, settings.max_bytes_per_second)
         self._checkpoints: dict[str, _Checkpoint] = {}
         # How many ask for a pause.
@@ -269,7 +272,13 @@ class Cleaner:
 
     async def _clean(self, target: LogToClean) -> None:
         log = target.log
-        cleaning = Cleaning(target, self._settings, clock=self._clock, throttle=self._throttle)
+        cleaning = Cleaning(
+            target,
+            self._settings,
+            clock=self._clock,
+            pace=self._pace,
+            throttle=self._throttle,
+        )
         report = await cleaning.run()
         await self._set_checkpoint(log, report.end_offset)
         self.last_report = report
@@ -290,7 +299,6 @@ class Cleaner:
 
     async def _choose(self) -> LogToClean | None:
         now_ms = self._clock.wall_ms()
-        pace = Pace(self._clock)
         found = []
         for log in list(self._logs()):
             if (
@@ -301,7 +309,7 @@ class Cleaner:
                 continue
             try:
                 found.append(await self._survey(log, now_ms))
-                await pace.rest(0)
+                await self._pace.rest(0)
             except StorageError as error:
                 _log.warning("%s", error)
             except RecordDataError as error:
@@ -321,4 +329,6 @@ class Cleaner:
             # At once, before the log grows beyond an offset that is not its own.
             await self._set_checkpoint(log, first_dirty_offset)
         with log.storage_guard("look for dirty segments"):
-            return await survey(log, first_dirty_offset, disk=self._disk, now_ms=now_ms)
+            return await survey(
+                log, first_dirty_offset, disk=self._disk, pace=self._pace, now_ms=now_ms
+            )

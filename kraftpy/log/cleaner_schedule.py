@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kraftpy.log.log_config import LogConfig
+from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment import RELATIVE_OFFSET_MAX, Segment
 from kraftpy.world import Disk
@@ -67,13 +68,13 @@ def valid_checkpoint(log: PartitionLog, checkpoint: int | None) -> int:
 
 
 async def survey(
-    log: PartitionLog, first_dirty_offset: int, *, disk: Disk, now_ms: int
+    log: PartitionLog, first_dirty_offset: int, *, disk: Disk, pace: Pace, now_ms: int
 ) -> LogToClean:
     """How dirty a log is, and how far it may be cleaned."""
     truncation_count = log.truncation_count
     segments = list(log.segments)
     end_offset = await _first_uncleanable_offset(
-        log, segments, first_dirty_offset, disk=disk, now_ms=now_ms
+        log, segments, first_dirty_offset, disk=disk, pace=pace, now_ms=now_ms
     )
     clean_bytes = dirty_bytes = 0
     # Records from before this moment are overdue.
@@ -89,6 +90,7 @@ async def survey(
             # Without a limit, no segment is asked.
             if due_ms > 0 and segment.first_timestamp_ms > 0:
                 overdue_ms = max(overdue_ms, due_ms - segment.first_timestamp_ms)
+            await pace.rest(0)
     return LogToClean(
         log,
         first_dirty_offset,
@@ -106,6 +108,7 @@ async def _first_uncleanable_offset(
     first_dirty_offset: int,
     *,
     disk: Disk,
+    pace: Pace,
     now_ms: int,
 ) -> int:
     """The base of the first segment that may not be cleaned yet, or `first_dirty_offset`."""
@@ -118,6 +121,7 @@ async def _first_uncleanable_offset(
             lag_ms > 0 and await segment.largest_timestamp_ms(disk) > now_ms - lag_ms
         ):
             return max(first_dirty_offset, segment.base_offset)
+        await pace.rest(0)
     return max(first_dirty_offset, segments[-1].base_offset)
 
 

@@ -95,14 +95,20 @@ class Cleaning:
     )
 
     def __init__(
-        self, target: LogToClean, settings: CleanerSettings, *, clock: Clock, throttle: Throttle
+        self,
+        target: LogToClean,
+        settings: CleanerSettings,
+        *,
+        clock: Clock,
+        pace: Pace,
+        throttle: Throttle,
     ) -> None:
         self._target = target
         self._log: PartitionLog = target.log
         self._settings = settings
         self._clock = clock
         self._throttle = throttle
-        self._pace = Pace(clock)
+        self._pace = pace
         self._read_bytes = 0
         # The segments that are being read.
         self._sources: Sequence[Segment] = ()
@@ -144,6 +150,10 @@ class Cleaning:
         old_bytes = sum(segment.size_bytes for segment in segments)
         new_bytes = 0
         aborted = _AbortedTransactions(log)
+        for segment in segments:
+            segment.offset_index.learn_length()
+            segment.time_index.learn_length()
+            await self._pace.rest(0)
         for group in group_segments(segments, self._end_of(segments[-1]), log.config):
             new_bytes += await self._clean_group(group, compaction, aborted)
         return CleaningReport(

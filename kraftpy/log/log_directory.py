@@ -45,6 +45,7 @@ from kraftpy.log.meta_properties import (
 from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment_files import PartitionDirectory, parse_directory_name
+from kraftpy.log.unlinking import Unlinking
 from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.world import Disk, FileLock, World
@@ -146,6 +147,7 @@ class LogDirectory:
         "_path",
         "_pool",
         "_removing",
+        "_unlinking",
         "_world",
         "arriving",
         "chores",
@@ -172,6 +174,7 @@ class LogDirectory:
         self._path = path
         self._pool = pool
         self.chores = Chores(world.clock)
+        self._unlinking = Unlinking(world.disk, pool, self.chores, owner=self)
         self._events = events
         self._locks = settings.locks_directories
         self._lock: FileLock | None = None
@@ -406,24 +409,7 @@ class LogDirectory:
         self.fail(f"{log.directory}: {error}")
 
     def unlink_later(self, paths: Sequence[str], delay_ms: int) -> None:
-        async def unlink() -> None:
-            await self._unlink(paths)
-
-        self.chores.later(delay_ms, unlink)
-
-    async def _unlink(self, paths: Sequence[str]) -> None:
-        if not self.is_online:
-            return
-        self._pool.close_paths(frozenset(paths))
-        for path in paths:
-            try:
-                await self._world.disk.unlink(path)
-            except FileNotFoundError:
-                # It has left with its directory.
-                continue
-            except OSError as error:
-                self.fail(f"{path} can't be unlinked: {error}")
-                return
+        self._unlinking.later(paths, delay_ms)
 
     # Partition directories on their way out.
 

@@ -21,6 +21,7 @@ from kraftpy.log.errors import StorageError
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_directory import DirectoryEvents, LogDirectory
 from kraftpy.log.manager_settings import NEVER_MS, LogManagerSettings
+from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_moves import MovablePartitions
 from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.ids import Uuid
@@ -144,7 +145,9 @@ class LogManager(MovablePartitions):
                 _log.warning("the retention of %s: %s", log, error)
 
     async def _flush_due(self) -> None:
+        pace = Pace(self._world.clock)
         for log in self.logs:
+            await pace.rest(0)
             if self._world.clock.wall_ms() - log.last_flush_ms >= log.config.flush_ms:
                 with suppress(StorageError):
                     await log.flush()

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from kraftpy.log.log_owner import LogEnvironment
 from kraftpy.log.log_writing import WritableLog
+from kraftpy.log.pacing import Pace
 from kraftpy.log.segment import Segment
 
 __all__ = ["deletable_segments"]
@@ -22,6 +23,7 @@ _log = logging.getLogger(__name__)
 async def deletable_segments(log: WritableLog, environment: LogEnvironment) -> list[Segment]:
     """The segments to delete now, oldest first."""
     config = log.config
+    pace = environment.pace
     deletable: list[Segment] = []
     if config.is_deleted:
         if config.retention_ms >= 0:
@@ -36,7 +38,7 @@ async def deletable_segments(log: WritableLog, environment: LogEnvironment) -> l
                     _log.warning("%r has times in the future; they delay its deletion", segment)
                 return now_ms - largest_ms > config.retention_ms
 
-            await _extend(deletable, log, has_expired, f"older than {config.retention_ms} ms")
+            await _extend(deletable, log, has_expired, f"older than {config.retention_ms} ms", pace)
         if config.retention_bytes >= 0:
             excess = log.size_bytes - sum(segment.size_bytes for segment in deletable)
             excess -= config.retention_bytes
@@ -48,12 +50,14 @@ async def deletable_segments(log: WritableLog, environment: LogEnvironment) -> l
                 excess -= segment.size_bytes
                 return True
 
-            await _extend(deletable, log, is_in_excess, f"beyond {config.retention_bytes} bytes")
+            await _extend(
+                deletable, log, is_in_excess, f"beyond {config.retention_bytes} bytes", pace
+            )
 
     async def is_below_start(_: Segment, following: Segment | None) -> bool:
         return following is not None and following.base_offset <= log.log_start_offset
 
-    await _extend(deletable, log, is_below_start, "below the log start")
+    await _extend(deletable, log, is_below_start, "below the log start", pace)
     return deletable
 
 
@@ -62,6 +66,7 @@ async def _extend(
     log: WritableLog,
     rule: Callable[[Segment, Segment | None], Awaitable[bool]],
     reason: str,
+    pace: Pace,
 ) -> None:
     """Add the segments behind `deletable` as long as `rule` holds for them.
 
@@ -76,5 +81,6 @@ async def _extend(
             return
         if following is None and segment.size_bytes == 0:
             return
+        await pace.rest(0)
         _log.info("%s: deleting segment %d, %s", log, segment.base_offset, reason)
         deletable.append(segment)

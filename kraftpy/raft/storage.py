@@ -211,6 +211,7 @@ class RaftStorage:
                 await self._quorum_state.write(promise)
             await self._log.flush()
             self._durable_end.raise_to(self._log.recovery_point)
+            await self._log.rebuild_damaged_indexes()
             await self._remove_left_files()
         self._is_syncing = False
         self.durable_token = token

@@ -17,6 +17,7 @@ from kraftpy.log.cleaner_schedule import (
     valid_checkpoint,
 )
 from kraftpy.log.log_config import LogConfig
+from kraftpy.log.pacing import Pace
 from kraftpy.log.segment import Segment
 from kraftpy.records.validation import AppendOrigin
 from kraftpy.world.memory_disk import MemoryDisk
@@ -148,7 +149,9 @@ async def test_what_is_overdue_is_cleaned_however_clean_the_log() -> None:
 
 
 async def survey_now(rig: CompactedRig, first_dirty_offset: int = 0) -> LogToClean:
-    return await survey(rig.log, first_dirty_offset, disk=rig.disk, now_ms=rig.clock.wall_ms())
+    return await survey(
+        rig.log, first_dirty_offset, disk=rig.disk, pace=Pace(rig.clock), now_ms=rig.clock.wall_ms()
+    )
 
 
 async def test_the_active_segment_is_left_out(compacted: CompactedRig) -> None:
@@ -272,7 +275,7 @@ async def test_a_segment_with_something_undecided_is_left_even_if_its_start_is_d
     compacted.append(undecided)
     log.roll()
     log.raise_log_start(1)
-    found = await survey(log, 1, disk=compacted.disk, now_ms=NOW_MS)
+    found = await survey(log, 1, disk=compacted.disk, pace=Pace(compacted.clock), now_ms=NOW_MS)
     assert (found.end_offset, found.dirty_bytes, found.is_due) == (1, 0, False)
     await compacted.cleaner.clean_dirtiest()
     compacted.append(marker(1, 0, is_commit=False), origin=AppendOrigin.COORDINATOR)

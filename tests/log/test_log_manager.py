@@ -553,6 +553,34 @@ async def test_removed_segments_are_unlinked_after_the_delay(
         assert "(unlinked)" not in open_handles(disk_of(memory))
 
 
+async def test_a_file_that_takes_the_name_of_a_deleted_one_has_its_own_delay(
+    memory: Home, autojump_clock: MockClock
+) -> None:
+    """LOG-106: as when a segment is cleaned twice; its readers may be in the second one."""
+    async with memory.manager().running() as manager:
+        await fill(manager, "t", directory=memory.a)
+        directory = next(each for each in manager._directories if each.path == memory.a)
+        first, other = f"{memory.a}/t-0/0.log.deleted", f"{memory.a}/t-0/7.log.deleted"
+        memory.put(first, "one")
+        memory.put(other, "other")
+        directory.unlink_later([first, other], 60_000)
+        await trio.sleep(40)
+        memory.put(first, "two")
+        directory.unlink_later([first], 60_000)
+        await trio.sleep(30)
+        names = await memory.disk.list_directory(f"{memory.a}/t-0")
+        assert [name for name in names if "deleted" in name] == ["0.log.deleted"]
+        await trio.sleep(31)
+        names = await memory.disk.list_directory(f"{memory.a}/t-0")
+        assert [name for name in names if "deleted" in name] == []
+        # A third one of the name, later, goes too.
+        memory.put(first, "three")
+        directory.unlink_later([first], 60_000)
+        await trio.sleep(61)
+        names = await memory.disk.list_directory(f"{memory.a}/t-0")
+        assert [name for name in names if "deleted" in name] == []
+
+
 # Chores.
 
 
