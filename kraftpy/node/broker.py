@@ -255,6 +255,7 @@ class BrokerPart:
             forwarder=forwarder,
             creation=creation if creates_any else None,
             config=self.config,
+            elections=parts.replicas.elect_leader_purgatory,
         )
         self.handlers += coordinators.handlers
         return coordinators
