@@ -103,7 +103,7 @@ KEYS: Final = (
            LONG, -1, MEDIUM, effect=YES),
     define("request.timeout.ms",
            "Longest wait for the answer to a request that a node itself has sent.",
-           INT, 30_000, HIGH),
+           INT, 30_000, HIGH, effect=YES),
     define("max.request.partition.size.limit",
            "Partitions that one request may page through.",
            INT, 2000, MEDIUM, at_least(1), effect=YES),
