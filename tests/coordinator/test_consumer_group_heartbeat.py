@@ -468,6 +468,41 @@ class TestSessions:
         rig.advance(100)
         assert rig.group().members.keys() == {"b"}
 
+    def test_changing_ones_mind_gives_no_more_time(self) -> None:
+        """CGP-34: a member can't keep what others wait for by changing its subscription."""
+        rig = ConsumerRig({"t": 4, "u": 1, "v": 1})
+        slow, other = Client(rig, "a", ["t", "u", "v"]), Client(rig, "b", ["t"])
+        slow.join()
+        rig.clock.now_ms += INTERVAL_MS
+        other.join()
+        owned = slow.listed()
+        topics = [["t", "u", "v"], ["t", "u"], ["t"]]
+        for number in range(REBALANCE_MS // 5000):
+            rig.beat(
+                **slow.short_request(),
+                topic_partitions=owned,
+                subscribed_topic_names=topics[min(number // 4, 2)],
+            )
+            other.beat()
+            assert rig.member("a").current.state is MemberState.UNREVOKED_PARTITIONS
+            rig.advance(5000)
+        rig.advance(100)
+        assert rig.group().members.keys() == {"b"}
+
+    def test_who_was_never_told_to_give_up_is_not_harmed(self) -> None:
+        """CGP-34: the record was lost that told it; the timer was started already."""
+        rig = ConsumerRig({"t": 4})
+        first, second = Client(rig, "a", ["t"], rebalance_timeout_ms=2000), Client(rig, "b", ["t"])
+        first.join()
+        rig.clock.now_ms += INTERVAL_MS
+        second.join()
+        rig.fail_next(ErrorCode.NOT_ENOUGH_REPLICAS)
+        rig.heartbeat(**first.short_request())
+        rig.commit()
+        assert rig.member("a").current.state is MemberState.STABLE
+        rig.advance(3000)
+        assert rig.group().members.keys() == {"a", "b"}
+
     def test_who_gives_them_up_is_not_harmed(self) -> None:
         """CGP-34: nor is somebody who is at it again, in another epoch."""
         rig = ConsumerRig({"t": 4})

@@ -167,6 +167,19 @@ class TestChanges:
         assert other.owned == {"foo": {0, 1}}
         assert not rig.group().resolved_regexes.keys()
 
+    def test_another_pattern_that_matches_nothing(self) -> None:
+        """The group reads the same topics as before, but others have to read them."""
+        rig = ConsumerRig(TOPICS)
+        client, other = Client(rig, "a", regex="foo"), Client(rig, "b", ["foo"])
+        client.join()
+        other.join()
+        settle([client, other], 4)
+        rig.clock.now_ms += MIN_MS
+        client.beat(subscribed_topic_regex="nothing")
+        settle([client, other], 4)
+        assert client.owned == {}
+        assert other.owned == {"foo": {0, 1}}
+
     def test_the_last_subscriber_takes_the_result_along(self) -> None:
         """CGP-45."""
         rig = ConsumerRig(TOPICS)

@@ -152,16 +152,12 @@ class ConsumerHeartbeats:
                 )
             self._core.take_place(draft, holder, member_id)
             return draft.member(member_id)
-        if known is None:
-            if draft.member_count() >= self._core.settings.consumer_max_size:
-                raise CoordinatorError(
-                    ErrorCode.GROUP_MAX_SIZE_REACHED,
-                    f"Group {group.group_id} has as many members as it may have.",
-                )
-            return None
-        if known.current.member_epoch == STATIC_LEAVE_EPOCH:
-            draft.set_current(member_id, rejoining(known.current))
-        return draft.member(member_id)
+        if known is None and draft.member_count() >= self._core.settings.consumer_max_size:
+            raise CoordinatorError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"Group {group.group_id} has as many members as it may have.",
+            )
+        return known
 
     def _answer(
         self,
