@@ -17,6 +17,7 @@ from typing import Final
 import trio
 
 from kraftpy.broker.fetcher_core import FetcherCore
+from kraftpy.broker.fetcher_stats import FetcherStats
 from kraftpy.broker.fetcher_steps import (
     ChangeLogs,
     Fetch,
@@ -37,6 +38,7 @@ from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.log.errors import LogError
 from kraftpy.log.manager import LogManager
 from kraftpy.log.pacing import Pace
+from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.protocol.schema.k01_fetch import FetchResponse
 from kraftpy.records.errors import RecordDataError
 from kraftpy.world import Address, InternalInvariant, World
@@ -62,6 +64,7 @@ class Fetcher:
         address_of: Callable[[int], Address | None],
         settings: ClientSettings,
         suspects: SuspectedBrokers,
+        registry: MetricRegistry,
     ) -> None:
         """`address_of` a broker, for other brokers; None while it is not known. `suspects` hears
         of a leader that is lost.
@@ -74,16 +77,23 @@ class Fetcher:
         self._address_of = address_of
         self._settings = settings
         self._suspects = suspects
+        self._registry = registry
         self.partitions: dict[TopicPartition, Partition] = {}
         self._scope = trio.CancelScope()
         self._wake = trio.Event()
         self._peer: Peer | None = None
+        # Of the leader where it is now.
+        self._stats: FetcherStats | None = None
         # Logs that are being changed, until that is done.
         self._changing: dict[TopicPartition, trio.Event] = {}
 
     @property
     def max_lag(self) -> int:
         return self._core.max_lag()
+
+    @property
+    def fetch_rate(self) -> float:
+        return 0.0 if self._stats is None else self._stats.fetch_rate
 
     @property
     def failed_count(self) -> int:
@@ -118,8 +128,7 @@ class Fetcher:
                     while True:
                         await self._take_step(nursery)
                 finally:
-                    if self._peer is not None:
-                        self._peer.close()
+                    self._leave_peer()
 
     async def _take_step(self, nursery: trio.Nursery) -> None:
         now_ms = self._world.clock.monotonic_ms()
@@ -167,17 +176,29 @@ class Fetcher:
         """Append what came; ten megabytes at once would hold up everybody else."""
         clock = self._world.clock
         pace = Pace(clock)
+        stats = self._stats
+        if stats is not None:
+            stats.answered()
         for size_bytes in self._core.answered_in_pieces(answer, clock.monotonic_ms()):
+            if stats is not None:
+                stats.received(size_bytes)
             await pace.rest(size_bytes)
 
     def _current_peer(self, nursery: trio.Nursery) -> Peer | None:
         address = self._address_of(self._leader_id)
         if self._peer is not None and self._peer.address != address:
-            self._peer.close()
-            self._peer = None
+            self._leave_peer()
         if self._peer is None and address is not None:
             self._peer = Peer(self._world, nursery, address, self._settings)
+            self._stats = FetcherStats(self._registry, self._world.clock, self.name, address)
         return self._peer
+
+    def _leave_peer(self) -> None:
+        if self._peer is not None:
+            self._peer.close()
+        if self._stats is not None:
+            self._stats.close()
+        self._peer = self._stats = None
 
     # Changes of logs.
 

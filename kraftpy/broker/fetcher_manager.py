@@ -80,10 +80,13 @@ class FetcherManager:
         # Partitions that are between two fetchers.
         self._parked: dict[TopicPartition, Partition] = {}
         self._nursery: trio.Nursery | None = None
-        self._gauges: dict[str, Callable[[], int]] = {
+        self._gauges: dict[str, Callable[[], float]] = {
             "MaxLag": lambda: max([each.max_lag for each in self._fetchers.values()], default=0),
             "FailedPartitionsCount": lambda: sum(
                 each.failed_count for each in self._fetchers.values()
+            ),
+            "MinFetchRate": lambda: min(
+                [each.fetch_rate for each in self._fetchers.values()], default=0.0
             ),
         }
 
@@ -150,6 +153,7 @@ class FetcherManager:
             address_of=self._address_of,
             settings=ClientSettings(client_id=name, request_timeout_ms=self._socket_timeout_ms),
             suspects=self._suspects,
+            registry=self._registry,
         )
 
     def _address_of(self, broker_id: int) -> Address | None:

@@ -104,7 +104,7 @@ class BrokerLifecycle:
     async def run(self) -> None:
         """Live until the broker may stop. Raises RegistrationTimedOut."""
         core, clock = self._core, self._clock
-        self._registry.gauge(_STATE_METRIC, lambda: core.state)
+        self._registry.gauge(_STATE_METRIC, lambda: int(core.state))
         core.start(clock.monotonic_ms())
         try:
             while True:

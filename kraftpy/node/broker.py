@@ -101,6 +101,7 @@ class BrokerPart:
         Raises RegistrationTimedOut, and StorageError when the logs can't be used.
         """
         topic_metrics = TopicMetrics(self.registry)
+        topic_metrics.show(self.world.clock.monotonic())
         configs = TopicConfigs(self.config)
         self.loader.install(configs)
         if not await self._first_image():

@@ -36,6 +36,21 @@ REPLICATION_BYTES_OUT: Final = "ReplicationBytesOutPerSec"
 TOTAL_FETCH_REQUESTS: Final = "TotalFetchRequestsPerSec"
 TOTAL_PRODUCE_REQUESTS: Final = "TotalProduceRequestsPerSec"
 
+# What a broker shows before anything has happened.
+_SHOWN_AT_ONCE: Final = (
+    BYTES_IN,
+    BYTES_OUT,
+    BYTES_REJECTED,
+    FAILED_FETCH_REQUESTS,
+    FAILED_PRODUCE_REQUESTS,
+    INVALID_CRC,
+    MESSAGES_IN,
+    "ReplicationBytesInPerSec",
+    REPLICATION_BYTES_OUT,
+    TOTAL_FETCH_REQUESTS,
+    TOTAL_PRODUCE_REQUESTS,
+)
+
 
 class TopicMetrics:
     """One for each node. A topic's meter is made when it is first marked.
@@ -49,6 +64,11 @@ class TopicMetrics:
         self._registry = registry
         self._all: dict[str, Meter] = {}
         self._topics: dict[str, dict[str, Meter]] = {}
+
+    def show(self, now: float) -> None:
+        """Make the meters of all topics now: a rate of nothing is news, too, to who watches it."""
+        for name in _SHOWN_AT_ONCE:
+            self.mark_all(name, now, 0)
 
     def mark(self, name: str, topic: str, now: float, count: float = 1) -> None:
         """Count an event of `topic`, for it and for all topics."""
