@@ -2,7 +2,8 @@
 
 A server is done with a frame when its handler returns. An answer may refer to its frame (record
 data) for as long as the caller likes, so small frames are copied out of the read-ahead buffer here.
-Large ones have a buffer of their own from the start.
+Large ones have a buffer of their own from the start, and a whole one: a server's answer is as large
+as it was asked to be, and memory that grows with it costs a follower more than all of the copying.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from kraftpy.net.framing import READ_AHEAD_BYTES, BufferPool, FrameReader
 
 __all__ = ["AnswerReader"]
 
+# The system gives memory that nobody has touched at once, but not without end.
+_LARGE_STEP_BYTES = 16 * 1024 * 1024
+
 
 class AnswerReader:
     """The frames of one connection, each valid for good."""
@@ -20,7 +24,9 @@ class AnswerReader:
     __slots__ = ("_reader",)
 
     def __init__(self, max_frame_bytes: int) -> None:
-        self._reader = FrameReader(max_frame_bytes, BufferPool(keep=1))
+        self._reader = FrameReader(
+            max_frame_bytes, BufferPool(keep=1), large_step_bytes=_LARGE_STEP_BYTES
+        )
 
     def receive_view(self) -> memoryview:
         """Where the next bytes go; never empty."""

@@ -85,11 +85,20 @@ class FrameReader:
         "_large",
         "_large_filled",
         "_large_size",
+        "_large_step_bytes",
         "_start",
         "_view",
     )
 
-    def __init__(self, frame_max_bytes: int, buffers: BufferPool) -> None:
+    def __init__(
+        self,
+        frame_max_bytes: int,
+        buffers: BufferPool,
+        *,
+        large_step_bytes: int = _LARGE_STEP_BYTES,
+    ) -> None:
+        """`large_step_bytes` is how much memory a large frame gets before bytes come for it."""
+        self._large_step_bytes = large_step_bytes
         self._frame_max_bytes = frame_max_bytes
         self._buffers = buffers
         # Bytes [_start, _end) of _buffer are received and not yet taken. The buffer is a borrowed
@@ -149,7 +158,7 @@ class FrameReader:
         size = self.large_frame_bytes
         assert_always(size > 0, "framing.no-large-frame")
         filled = self._end - self._start - 4
-        self._large = bytearray(min(size, _LARGE_STEP_BYTES))
+        self._large = bytearray(min(size, self._large_step_bytes))
         self._large[:filled] = self._view[self._start + 4 : self._end]
         self._large_size = size
         self._large_filled = filled
@@ -247,4 +256,4 @@ class FrameReader:
         """Make room for the next step. What is there is seldom copied: a bytearray that grows
         reserves more than it shows, and the system moves large blocks by remapping pages.
         """
-        large.extend(bytes(min(_LARGE_STEP_BYTES, self._large_size - len(large))))
+        large.extend(bytes(min(self._large_step_bytes, self._large_size - len(large))))
