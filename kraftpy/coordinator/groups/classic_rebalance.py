@@ -217,7 +217,12 @@ class ClassicRebalances:
             self.prolong(group, member)
         if len(group.members) > max_size:
             # The first ones to join again may stay.
-            self._context.submit(partial(self._shed, group.group_id))
+            reason = f"loaded with {len(group.members)} members, too many"
+            self._context.submit(partial(self._begin_late, group.group_id, reason))
+        elif group.members and group.leader_id is None:
+            # It was a consumer group, and nobody has assigned what was free then (migration.py).
+            reason = "loaded without a leader"
+            self._context.submit(partial(self._begin_late, group.group_id, reason))
 
     def forget(self, group: ClassicGroup, error: CoordinatorError) -> None:
         """The group is no more, or no longer a classic one: nothing rings for it any more."""
@@ -228,11 +233,11 @@ class ClassicRebalances:
             timers.cancel(_session_key(group.group_id, member_id))
         group.fail_waiting(error)
 
-    def _shed(self, group_id: str) -> Outcome[None]:
+    def _begin_late(self, group_id: str, reason: str) -> Outcome[None]:
         group = self._find(group_id)
         if group is None or not group.can_rebalance:
             return _NOTHING
-        return self.begin(group, f"loaded with {len(group.members)} members, too many")
+        return self.begin(group, reason)
 
     def _find(self, group_id: str) -> ClassicGroup | None:
         group = self._directory.get(group_id)

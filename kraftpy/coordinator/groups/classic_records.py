@@ -88,7 +88,7 @@ def group_of_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
             assignment=bytes(each.assignment),
         )
         group.add(member, value.protocol_type)
-    if value.leader in group.members:
+    if value.leader is None or value.leader in group.members:
         group.leader_id = value.leader
     group.restore(value.protocol_type, value.current_state_timestamp)
     return group

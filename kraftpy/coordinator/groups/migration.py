@@ -128,6 +128,9 @@ class Migration:
             group.add(classic_member, CONSUMER_PROTOCOL)
             assignments[member.member_id] = classic_member.assignment
         group.protocol_name = group.select_protocol()
+        # If this coordinator does not live to see the rebalance, the next one knows by this that
+        # there has been none.
+        group.leader_id = None
         group.restore(CONSUMER_PROTOCOL, now_ms)
         draft.records[:] = (*draft.group.tombstones(), registration(group, assignments))
         conversion = _Downgrade(self._core, self._rebalances, draft.group, group)
