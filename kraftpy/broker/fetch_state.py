@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
+from typing import Final
 
 from kraftpy.broker.fetch_session_client import FetchKey
 from kraftpy.broker.fetcher_steps import LogChange
 from kraftpy.broker.partition import Partition
 from kraftpy.broker.replica_log import ReplicaLog
 from kraftpy.log.epochs import UNDEFINED_EPOCH
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.schema.k01_fetch import PartitionData
+from kraftpy.protocol.schema.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 
-__all__ = ["FetchState", "Phase", "truncation_offset"]
+__all__ = [
+    "FetchState",
+    "Phase",
+    "error_name",
+    "first_batch_size",
+    "offsets_request",
+    "truncation_offset",
+]
+
+# Of a batch: where its length is, and the bytes that the length does not count.
+_LENGTH_AT: Final = slice(8, 12)
+_LENGTH_EXTRA: Final = 12
 
 
 class Phase(Enum):
@@ -27,6 +47,7 @@ class FetchState:
         "change",
         "delayed_until_ms",
         "failures",
+        "kept",
         "key",
         "lag",
         "leader_epoch",
@@ -39,8 +60,9 @@ class FetchState:
         self.key: FetchKey = (partition.topic_id, partition.topic_partition[1])
         self.leader_epoch = partition.leader_epoch
         self.phase = Phase.FETCHING
-        # What is asked of the shell, or being done by it.
+        # What is asked of the shell, or being done by it; and what is to be appended then.
         self.change: LogChange | None = None
+        self.kept: PartitionData | None = None
         self.delayed_until_ms: int | None = None
         # In a row.
         self.failures = 0
@@ -61,3 +83,33 @@ def truncation_offset(log: ReplicaLog, leader_epoch: int, leader_end_offset: int
     if epoch != leader_epoch:
         return min(end_offset, log.log_end_offset)
     return min(end_offset, leader_end_offset, log.log_end_offset)
+
+
+def first_batch_size(records: memoryview) -> int:
+    return int.from_bytes(records[_LENGTH_AT]) + _LENGTH_EXTRA
+
+
+def offsets_request(
+    broker_id: int, states: Iterable[FetchState], timestamp: int
+) -> ListOffsetsRequest:
+    """Ask the leader where these begin, or end."""
+    topics: dict[str, ListOffsetsTopic] = {}
+    for state in states:
+        name, index = state.partition.topic_partition
+        topic = topics.setdefault(name, ListOffsetsTopic(name=name, partitions=[]))
+        topic.partitions.append(
+            ListOffsetsPartition(
+                partition_index=index,
+                current_leader_epoch=state.leader_epoch,
+                timestamp=timestamp,
+            )
+        )
+    return ListOffsetsRequest(replica_id=broker_id, topics=list(topics.values()))
+
+
+def error_name(error_code: int) -> str:
+    """Of an error that a leader of a later release may have made up."""
+    try:
+        return ErrorCode(error_code).name
+    except ValueError:
+        return f"error {error_code}"

@@ -34,7 +34,14 @@ from heapq import heappop, heappush
 from typing import Final
 
 from kraftpy.broker.fetch_session_client import FetchKey, FetchSessionClient
-from kraftpy.broker.fetch_state import FetchState, Phase, truncation_offset
+from kraftpy.broker.fetch_state import (
+    FetchState,
+    Phase,
+    error_name,
+    first_batch_size,
+    offsets_request,
+    truncation_offset,
+)
 from kraftpy.broker.fetcher_steps import (
     ChangeLogs,
     Fetch,
@@ -62,11 +69,8 @@ from kraftpy.protocol.schema.k01_fetch import (
     ReplicaState,
 )
 from kraftpy.protocol.schema.k02_list_offsets import (
-    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
 )
 from kraftpy.records.errors import RecordDataError
 from kraftpy.world import FileSlice, InternalInvariant
@@ -77,9 +81,6 @@ _log = logging.getLogger(__name__)
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
-# Of a batch: where its length is, and the bytes that the length does not count.
-_LENGTH_AT: Final = slice(8, 12)
-_LENGTH_EXTRA: Final = 12
 
 
 class FetcherCore:
@@ -205,12 +206,14 @@ class FetcherCore:
             return Idle(self._paused_until_ms)
         for phase, timestamp in ((Phase.FINDING_END, _LATEST), (Phase.FINDING_START, _EARLIEST)):
             if self._finding[phase]:
-                self._in_flight = FindOffsets(self._offsets_request(phase, timestamp))
+                asked = self._finding[phase].values()
+                request = offsets_request(self.settings.broker_id, asked, timestamp)
+                self._in_flight = FindOffsets(request)
                 return self._in_flight
         self._apply_quota()
-        request = self._fetch_request(now_ms)
-        if request is not None:
-            self._in_flight = Fetch(request)
+        fetch = self._fetch_request(now_ms)
+        if fetch is not None:
+            self._in_flight = Fetch(fetch)
             return self._in_flight
         until_ms = self._delays[0][0] if self._delays else None
         if self._held_back and until_ms is None:
@@ -277,7 +280,7 @@ class FetcherCore:
         was_incremental = self._session.is_incremental
         self._in_flight = None
         if not self._session.answered(response):
-            _log.info("a fetch session ends: %s", _name_of(response.error_code))
+            _log.info("a fetch session ends: %s", error_name(response.error_code))
             if not was_incremental:
                 # A new session is no remedy, at least not at once.
                 self._pause(now_ms)
@@ -296,21 +299,38 @@ class FetcherCore:
     ) -> None:
         match data.error_code:
             case ErrorCode.NONE:
-                try:
-                    self._take_data(state, asked, data)
-                except (UnexpectedAppendOffsetError, OffsetsOutOfOrderError) as error:
-                    self._fail(state, str(error))
-                except (ReplicaError, LogError, RecordDataError) as error:
-                    self._delay(state, now_ms, error)
+                self._try_data(state, asked.fetch_offset, data, now_ms)
             case ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._session.drop(state.key)
                 self._find(state, Phase.FINDING_END)
             case ErrorCode.FENCED_LEADER_EPOCH:
                 self._fail(state, f"its leader epoch {state.leader_epoch} is over")
             case error_code:
-                self._delay(state, now_ms, _name_of(error_code))
+                self._delay(state, now_ms, error_name(error_code))
 
-    def _take_data(self, state: FetchState, asked: FetchPartition, data: PartitionData) -> None:
+    def _try_data(
+        self, state: FetchState, fetch_offset: int, data: PartitionData, now_ms: int
+    ) -> None:
+        log = state.partition.log
+        try:
+            self._take_data(state, fetch_offset, data)
+        except UnexpectedAppendOffsetError as error:
+            end = log.log_end_offset
+            if log.log_start_offset == end <= error.last_offset:
+                # The leader's log begins within a batch (DeleteRecords), and this one shall begin
+                # with that batch. It has to begin there before anything is in it.
+                assert isinstance(data.records, (bytes, bytearray, memoryview))
+                data.records = bytes(data.records)
+                state.kept = data
+                self._want(state, Restart(state.partition, error.first_offset))
+            else:
+                self._fail(state, str(error))
+        except OffsetsOutOfOrderError as error:
+            self._fail(state, str(error))
+        except (ReplicaError, LogError, RecordDataError) as error:
+            self._delay(state, now_ms, error)
+
+    def _take_data(self, state: FetchState, fetch_offset: int, data: PartitionData) -> None:
         diverging = data.diverging_epoch
         partition = state.partition
         if diverging.epoch >= 0:
@@ -326,11 +346,14 @@ class FetcherCore:
             if isinstance(records, FileSlice):
                 raise InternalInvariant("records come as bytes")
             if len(records) > self.settings.partition_max_bytes:
-                self._check_size(partition, memoryview(records))
+                # A leader sends a batch larger than the limit rather than none at all.
+                size = first_batch_size(memoryview(records))
+                if size > self.settings.partition_max_bytes:
+                    _log.warning("%d bytes are more than it should be for %s", size, partition)
             info = partition.append_replicated(
                 records,
                 leader_epoch=state.leader_epoch,
-                fetch_offset=asked.fetch_offset,
+                fetch_offset=fetch_offset,
                 leader_high_watermark=data.high_watermark,
                 leader_log_start=data.log_start_offset,
             )
@@ -346,12 +369,6 @@ class FetcherCore:
             self._want(state, Flush(partition))
         elif records or partition.log.log_start_offset != log_start_before:
             self._fetch_on(state)
-
-    def _check_size(self, partition: Partition, records: memoryview) -> None:
-        """A leader sends a batch larger than the limit rather than none at all."""
-        size = int.from_bytes(records[_LENGTH_AT]) + _LENGTH_EXTRA
-        if size > self.settings.partition_max_bytes:
-            _log.warning("a batch of %d bytes for %s, more than it should be", size, partition)
 
     def _set_lag(self, state: FetchState, lag: int) -> None:
         state.lag = lag
@@ -380,7 +397,10 @@ class FetcherCore:
                 # What it has is not safe, and the next fetch would say that it is.
                 self._fail(state, str(error))
         elif error is None:
+            kept, state.kept = state.kept, None
             self._begin(state)
+            if kept is not None:
+                self._try_data(state, state.partition.log.log_end_offset, kept, now_ms)
         else:
             state.phase = Phase.FETCHING
             self._delay(state, now_ms, error)
@@ -390,19 +410,6 @@ class FetcherCore:
     def _find(self, state: FetchState, phase: Phase) -> None:
         state.phase = phase
         self._finding[phase][state.partition.topic_partition] = state
-
-    def _offsets_request(self, phase: Phase, timestamp: int) -> ListOffsetsRequest:
-        topics: dict[str, ListOffsetsTopic] = {}
-        for (name, index), state in self._finding[phase].items():
-            topic = topics.setdefault(name, ListOffsetsTopic(name=name, partitions=[]))
-            topic.partitions.append(
-                ListOffsetsPartition(
-                    partition_index=index,
-                    current_leader_epoch=state.leader_epoch,
-                    timestamp=timestamp,
-                )
-            )
-        return ListOffsetsRequest(replica_id=self.settings.broker_id, topics=list(topics.values()))
 
     def offsets_answered(self, response: ListOffsetsResponse, now_ms: int) -> None:
         """The leader's end, or its start, of those that asked for it."""
@@ -435,7 +442,7 @@ class FetcherCore:
         if found.error_code == ErrorCode.FENCED_LEADER_EPOCH:
             self._fail(state, f"its leader epoch {state.leader_epoch} is over")
         elif found.error_code != ErrorCode.NONE:
-            self._delay(state, now_ms, _name_of(found.error_code))
+            self._delay(state, now_ms, error_name(found.error_code))
         elif found.offset < 0:
             self._delay(state, now_ms, f"its leader says that it has offset {found.offset}")
         elif phase is Phase.FINDING_END and found.offset >= end:
@@ -486,11 +493,3 @@ class FetcherCore:
 
 
 _PHASE_OF: Final = {_LATEST: Phase.FINDING_END, _EARLIEST: Phase.FINDING_START}
-
-
-def _name_of(error_code: int) -> str:
-    """Of an error that a leader of a later release may have made up."""
-    try:
-        return ErrorCode(error_code).name
-    except ValueError:
-        return f"error {error_code}"

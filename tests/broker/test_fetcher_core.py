@@ -133,6 +133,42 @@ def test_a_batch_larger_than_asked_for(caplog: pytest.LogCaptureFixture) -> None
     assert partition.log.log_end_offset == 1
 
 
+def test_a_leader_whose_log_begins_within_a_batch() -> None:
+    """REP-92: after DeleteRecords. The follower's empty log begins again with that batch, and gets
+    it at once: the next fetch would be below the leader's log start.
+    """
+    partition = follower()
+    log = memory_log_of(partition)
+    log.truncate_fully_and_start_at(54)
+    fetcher = Fetcher(partition)
+    fetcher.fetch()
+    answer = data(
+        records=batches(b"a", b"b", b"c", base_offset=53), high_watermark=56, log_start=54
+    )
+    fetcher.answer(answer)
+    (change,) = fetcher.changes()
+    assert isinstance(change, Restart)
+    assert change.offset == 53
+    carry_out(change)
+    fetcher.core.changed(change, 0)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (54, 56, 56)
+    assert values_in(log) == {54: (5, b"b"), 55: (5, b"c")}
+    asked = fetcher.asked()[0]
+    assert (asked.fetch_offset, asked.log_start_offset) == (56, 54)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_batch_below_the_end_of_a_log_with_records_fails(count: int) -> None:
+    """REP-75: nor does one help that ends before an empty log begins."""
+    partition = with_records(count)
+    if count == 0:
+        memory_log_of(partition).truncate_fully_and_start_at(9)
+    fetcher = Fetcher(partition)
+    fetcher.fetch()
+    fetcher.answer(data(records=batches(b"a", b"b", base_offset=1 if count else 7)))
+    assert "begins at" in fetcher.core.failed[T0]
+
+
 def test_half_a_batch_is_no_progress() -> None:
     partition = follower()
     fetcher = Fetcher(partition)
