@@ -383,7 +383,7 @@ async def test_open_files_are_bounded(memory: Home, autojump_clock: MockClock) -
 async def test_checkpoints_are_written_by_the_clock(
     memory: Home, autojump_clock: MockClock
 ) -> None:
-    """LOG-118: 5 s for the high watermark; 30 s at first, then 60 s, for the other two."""
+    """LOG-118, REP-121, REP-122: 5 s for the high watermark; 30 s, then 60, for the others."""
     memory.config = LogConfig(segment_bytes=100_000, segment_index_bytes=4800, retention_ms=-1)
     async with memory.manager().running() as manager:
         await fill(manager, "t", 30, directory=memory.a)
