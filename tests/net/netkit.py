@@ -43,7 +43,7 @@ class WordService:
     """Does what a frame's first word says, and echoes the frame as its answer.
 
     `hold` and `ahead` keep their answers in `held` until the test finishes them; `ahead` may run
-    ahead. `big` is answered with 100 KB. `throttle`, `nothing`, `close`, `bad`, `boom` and `broken`
+    ahead, and `ahead in order` lets nothing run ahead of it. `big` is answered with 100 KB. `throttle`, `nothing`, `close`, `bad`, `boom` and `broken`
     are what they are called, `worse` is refused and finished all the same, and any other word is
     answered at once.
     """
@@ -68,6 +68,8 @@ class WordService:
         word, _, rest = payload.partition(b" ")
         match word:
             case b"hold" | b"ahead":
+                if rest == b"in order":
+                    answer.keep_order()
                 self.held.append((payload, answer))
             case b"big":
                 self.answer(bytes(100_000), answer)

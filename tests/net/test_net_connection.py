@@ -172,6 +172,23 @@ async def test_the_run_ahead_window_is_sixteen_frames(surrounding: Surrounding) 
         assert await client.read() == b"ahead 0"
 
 
+async def test_a_service_may_keep_the_order(surrounding: Surrounding) -> None:
+    """One that might run ahead turns out to have to wait itself: those behind it wait as well."""
+    service = WordService()
+    async with serving(surrounding, service) as running:
+        client = await running.connect()
+        await client.send(b"ahead 1", b"ahead in order", b"ahead 2", b"ahead 3")
+        await eventually(lambda: len(service.held) == 2)
+        await settle()
+        assert len(service.held) == 2
+        service.release(0)
+        await settle()
+        assert service.served == [b"ahead 1", b"ahead in order"]
+        service.release(0)
+        await eventually(lambda: len(service.held) == 2)
+        assert service.served[2:] == [b"ahead 2", b"ahead 3"]
+
+
 async def test_the_run_ahead_window_is_bounded_in_bytes(surrounding: Surrounding) -> None:
     """NET-37: together no more than socket.request.max.bytes, and one beyond waits."""
     service = WordService()
