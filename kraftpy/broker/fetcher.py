@@ -6,6 +6,12 @@ way: when a partition is taken from the fetcher, `settled` waits for that, and f
 wait for an answer ends with the fetcher.
 
 Where the leader is reached is asked anew for each request, since brokers may move.
+
+A fetch waits at the leader until there is news, and a partition that is added meanwhile would wait
+with it, for up to `replica.fetch.wait.max.ms`; after a leader has died, that is most of the time in
+which nobody can produce. So a wait that is under way is given up with its connection, and the next
+fetch names everything. At most once in the time of such a wait, so that it costs no more than the
+fetches of an idle fetcher.
 """
 
 from __future__ import annotations
@@ -84,6 +90,9 @@ class Fetcher:
         self._peer: Peer | None = None
         # Of the leader where it is now.
         self._stats: FetcherStats | None = None
+        # The wait for the answer to a fetch, and when one was last given up.
+        self._waiting: trio.CancelScope | None = None
+        self._given_up_ms: int | None = None
         # Logs that are being changed, until that is done.
         self._changing: dict[TopicPartition, trio.Event] = {}
 
@@ -104,6 +113,17 @@ class Fetcher:
             self.partitions[each.topic_partition] = each
             self._core.add(each)
         self._wake.set()
+        self._give_up_waiting()
+
+    def _give_up_waiting(self) -> None:
+        now_ms = self._world.clock.monotonic_ms()
+        is_due = (
+            self._given_up_ms is None
+            or now_ms - self._given_up_ms >= self._core.settings.max_wait_ms
+        )
+        if self._waiting is not None and is_due:
+            self._given_up_ms = now_ms
+            self._waiting.cancel()
 
     def remove(self, topic_partition: TopicPartition) -> None:
         """No more of it from now on; what is being done to its log, see `settled`."""
@@ -152,12 +172,21 @@ class Fetcher:
         if peer is None:
             core.failed_request(clock.monotonic_ms(), f"broker {self._leader_id} is not known")
             return
+        waiting = trio.CancelScope()
+        self._waiting = waiting if isinstance(step, Fetch) else None
         try:
-            answer = await peer.request(step.request)
+            with waiting:
+                answer = await peer.request(step.request)
         except (ConnectionError, UnsupportedVersion) as error:
             if isinstance(error, ConnectionLost) and error.evidence in _SIGNS_OF_DEATH:
                 self._suspects.lost(self._leader_id)
             core.failed_request(clock.monotonic_ms(), error)
+            return
+        finally:
+            self._waiting = None
+        if waiting.cancelled_caught:
+            peer.close()
+            core.abandoned()
             return
         self._suspects.answered(self._leader_id)
         try:

@@ -258,9 +258,13 @@ class FetcherCore:
     def failed_request(self, now_ms: int, reason: object) -> None:
         """The request has no answer: after a pause, everything is told anew."""
         _log.info("a fetcher's request failed: %s", reason)
+        self.abandoned()
+        self._pause(now_ms)
+
+    def abandoned(self) -> None:
+        """Nobody waits for the answer any more: everything is told anew."""
         self._in_flight = None
         self._session.lost()
-        self._pause(now_ms)
 
     def _pause(self, now_ms: int) -> None:
         self._failures += 1

@@ -290,3 +290,39 @@ async def test_an_answer_is_taken_in_slices(
         rig.fetchers.discard([("t", late)])
         await trio.sleep(1)
         assert ends() == [int(number != late) for number in range(20)]
+
+
+async def test_a_partition_that_is_added_does_not_wait_with_the_others(
+    autojump_clock: object,
+) -> None:
+    """REP-61: nor is the leader stormed when partitions are added one after the other."""
+    asked: list[tuple[float, int]] = []
+
+    async def patient(connection: ScriptedConnection) -> None:
+        """A leader that has no news, as long as it is asked to wait for some."""
+        await connection.negotiate()
+        while True:
+            request, version, correlation_id = await connection.read_message()
+            assert isinstance(request, k01.FetchRequest)
+            count = sum(len(each.partitions) for each in request.topics)
+            asked.append((trio.current_time(), count))
+            await trio.sleep(request.max_wait_ms / 1000)
+            empty = k01.FetchResponse(session_id=7)
+            await connection.answer(empty, version, correlation_id)
+
+    async with following(patient) as (rig, _):
+        await rig.apply(*topic("t", 2, replicas=(1, 2)))
+        await trio.sleep(5.2)
+        began = trio.current_time()
+        for number in range(4):
+            asked.clear()
+            await rig.apply(*topic(f"u{number}", 2, replicas=(1, 2)))
+            await trio.sleep(0.05)
+            # The first one at once, with everything; the others with the next fetch.
+            assert len(asked) == (1 if number == 0 else 0)
+            if number == 0:
+                [(at, count)] = asked
+                assert count == 2
+                assert at - began < 0.05
+        await trio.sleep(0.5)
+        assert [count for _, count in asked] == [3]
