@@ -48,7 +48,14 @@ class HandlePool:
 
     def file(self, path: str, *, write: bool = False, create: bool = False) -> PooledFile:
         """A file that will be opened when it is first used."""
-        return PooledFile(self, path, write=write, create=create)
+        directory, _, name = path.rpartition("/")
+        return self.file_in(directory, name, write=write, create=create)
+
+    def file_in(
+        self, directory: str, name: str, *, write: bool = False, create: bool = False
+    ) -> PooledFile:
+        """The same, for those who have the parts of its path; many files share them."""
+        return PooledFile(self, directory, name, write=write, create=create)
 
     def acquire(self, pooled: PooledFile) -> File:
         """The open file behind `pooled`, now the most recently used. For PooledFile only."""
@@ -97,11 +104,14 @@ class HandlePool:
 class PooledFile:
     """A File that is open only while it is wanted. Made by HandlePool.file."""
 
-    __slots__ = ("_closed", "_create", "_path", "_pool", "_uses", "_write")
+    __slots__ = ("_closed", "_create", "_directory", "_name", "_pool", "_uses", "_write")
 
-    def __init__(self, pool: HandlePool, path: str, *, write: bool, create: bool) -> None:
+    def __init__(
+        self, pool: HandlePool, directory: str, name: str, *, write: bool, create: bool
+    ) -> None:
         self._pool = pool
-        self._path = path
+        self._directory = directory
+        self._name = name
         self._write = write
         self._create = create
         self._closed = False
@@ -110,7 +120,7 @@ class PooledFile:
 
     @property
     def path(self) -> str:
-        return self._path
+        return f"{self._directory}/{self._name}"
 
     @property
     def in_use(self) -> bool:
@@ -118,17 +128,17 @@ class PooledFile:
 
     def moved(self, new_path: str) -> None:
         """The file was renamed; what is open stays open."""
-        self._path = new_path
+        self._directory, _, self._name = new_path.rpartition("/")
 
     def open_on(self, disk: Disk) -> File:
         """Open the real file. For HandlePool only."""
-        handle = disk.open(self._path, write=self._write, create=self._create)
+        handle = disk.open(self.path, write=self._write, create=self._create)
         self._create = False
         return handle
 
     def _handle(self) -> File:
         if self._closed:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
         return self._pool.acquire(self)
 
     @property
@@ -200,7 +210,7 @@ class PooledFile:
 
     def _end(self) -> None:
         self._uses -= 1
-        assert_always(self._uses >= 0, "pooled-file-uses", path=self._path)
+        assert_always(self._uses >= 0, "pooled-file-uses", path=self.path)
         if self._uses == 0 and self._closed:
             self._pool.release(self)
         else:

@@ -46,7 +46,6 @@ class LogFiles:
 
     __slots__ = (
         "_environment",
-        "_epoch_file",
         "_names_changed",
         "_replaced",
         "directory",
@@ -57,11 +56,10 @@ class LogFiles:
     def __init__(self, environment: LogEnvironment, directory: str) -> None:
         self._environment = environment
         self.directory = directory
-        self._epoch_file = AtomicFile(environment.disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.snapshots = ProducerSnapshots(environment.disk, directory)
         self._names_changed = False
-        # By base offset, the last segment that the one there now has replaced.
-        self._replaced: dict[int, Segment] = {}
+        # By base offset, the last segment that the one there now has replaced; made when needed.
+        self._replaced: dict[int, Segment] | None = None
         self.is_settled = True
 
     def begin(self, metadata: str, config: LogConfig) -> Segment:
@@ -141,7 +139,9 @@ class LogFiles:
         if entries is None:
             return
         try:
-            await self._epoch_file.replace(format_epochs(entries))
+            # Nobody else does so meanwhile: it is part of a log's changes, one at a time.
+            path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
+            await AtomicFile(self._environment.disk, path).replace(format_epochs(entries))
         except OSError:
             epochs.not_saved()
             raise
@@ -164,13 +164,15 @@ class LogFiles:
         That stays if the segment is replaced by another with the same base.
         """
         environment = self._environment
-        earlier = self._replaced.pop(segment.base_offset, None)
+        replaced = self._replaced or {}
+        earlier = replaced.pop(segment.base_offset, None)
         if earlier is not None:
             # Its name is about to be this one's. Whoever reads from it still, and finds the handle
             # closed meanwhile, must not get the bytes of another.
             earlier.close_untouched()
         if is_replaced:
-            self._replaced[segment.base_offset] = segment
+            self._replaced = replaced
+            replaced[segment.base_offset] = segment
         else:
             await self.snapshots.remove(segment.base_offset)
         await segment.rename(environment.disk, self.directory, DELETED_SUFFIX)
@@ -211,5 +213,4 @@ class LogFiles:
     def moved(self, directory: str) -> None:
         """The directory was renamed."""
         self.directory = directory
-        self._epoch_file.moved(f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.snapshots.moved(directory)

@@ -36,6 +36,7 @@ from kraftpy.log.rebuilding import rebuild_producers
 from kraftpy.log.retention import deletable_segments
 from kraftpy.log.segment import Segment
 from kraftpy.log.segments import Segments
+from kraftpy.log.turns import Turn
 from kraftpy.world import assert_always
 
 __all__ = ["PartitionLog"]
@@ -76,7 +77,7 @@ class PartitionLog(WritableLog):
         )
         self._flush_wanted = 0
         self._is_truncating = False
-        self._turn = trio.Lock()
+        self._turn = Turn()
         self.last_flush_ms = environment.clock.wall_ms()
         # Who works on segments in the background sees by this that they may have changed.
         self.truncation_count = 0

@@ -7,6 +7,7 @@ because there were none, the others because a crash has taken them.
 from __future__ import annotations
 
 from contextlib import suppress
+from sys import intern
 
 from kraftpy.log.handles import HandlePool, PooledFile
 from kraftpy.log.index import OffsetIndex, TimeIndex
@@ -40,20 +41,19 @@ class SegmentStore:
         suffix: str,
     ) -> None:
         """None of the files is opened yet."""
-        self._files = {
-            kind: pool.file(
-                f"{directory}/{file_name(base_offset, kind, suffix)}", write=True, create=True
+        # In the order of SEGMENT_KINDS. Their names are those of every log's first segment, mostly.
+        self._files = tuple(
+            pool.file_in(
+                directory, intern(file_name(base_offset, kind, suffix)), write=True, create=True
             )
             for kind in SEGMENT_KINDS
-        }
-        self.base_offset = base_offset
-        self.log_file = self._files[FileKind.LOG]
-        self.offset_index = OffsetIndex(
-            self._files[FileKind.OFFSET_INDEX], base_offset, index_bytes
         )
-        self.time_index = TimeIndex(self._files[FileKind.TIME_INDEX], base_offset, index_bytes)
+        self.base_offset = base_offset
+        self.log_file, offset_file, time_file, transaction_file = self._files
+        self.offset_index = OffsetIndex(offset_file, base_offset, index_bytes)
+        self.time_index = TimeIndex(time_file, base_offset, index_bytes)
         self.transaction_index = TransactionIndex(
-            self._files[FileKind.TRANSACTION_INDEX], base_offset, exists=has_transaction_index
+            transaction_file, base_offset, exists=has_transaction_index
         )
 
     @property
@@ -61,7 +61,7 @@ class SegmentStore:
         """Those that exist, the data first."""
         return [
             file
-            for kind, file in self._files.items()
+            for kind, file in zip(SEGMENT_KINDS, self._files, strict=True)
             if kind is not FileKind.TRANSACTION_INDEX or self.transaction_index.exists
         ]
 
@@ -83,9 +83,8 @@ class SegmentStore:
         What makes a segment exist is its data file, so that goes first on the way out and comes
         last on the way in. Readers are not disturbed.
         """
-        kinds = SEGMENT_KINDS if suffix else SEGMENT_KINDS[::-1]
-        for kind in kinds:
-            file = self._files[kind]
+        files = list(zip(SEGMENT_KINDS, self._files, strict=True))
+        for kind, file in files if suffix else reversed(files):
             new_path = f"{directory}/{file_name(self.base_offset, kind, suffix)}"
             if kind is FileKind.LOG:
                 await disk.rename(file.path, new_path)
@@ -97,7 +96,7 @@ class SegmentStore:
 
     def moved(self, directory: str) -> None:
         """The directory was renamed."""
-        for file in self._files.values():
+        for file in self._files:
             file.moved(f"{directory}/{file.path.rpartition('/')[2]}")
 
     def close(self) -> None:
@@ -109,5 +108,5 @@ class SegmentStore:
 
     def close_untouched(self) -> None:
         """Close without a change to any file: the directory is offline."""
-        for file in self._files.values():
+        for file in self._files:
             file.close()
