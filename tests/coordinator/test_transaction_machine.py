@@ -236,10 +236,70 @@ def test_adding_is_answered_when_it_is_committed() -> None:
     rig.put(transaction_in(EMPTY))
     waiting = rig.begin_add(Identity(PRODUCER, 5), A0)
     rig.flush()
+    # Others of the same transaction need not wait until that is committed, strangers do.
+    same, other = (rig.begin_add(Identity(PRODUCER, 5), name) for name in (A0, B0))
+    assert rig.begin_add(Identity(PRODUCER, 4), A1).error is CONCURRENT
     assert not waiting.is_answered
-    assert rig.begin_add(Identity(PRODUCER, 5), A0).error is CONCURRENT
+    assert not same.is_answered
     rig.commit()
-    assert waiting.answer is ErrorCode.NONE
+    assert waiting.answer is same.answer is other.answer is ErrorCode.NONE
+    assert rig.transaction.partitions == {"a": (0,), "b": (0,)}
+
+
+def test_partitions_that_are_added_at_once_are_lost_together() -> None:
+    rig = TransactionRig(commits_at_once=False)
+    rig.put(transaction_in(EMPTY))
+    first, second = (rig.begin_add(Identity(PRODUCER, 5), name) for name in (A0, B0))
+    rig.fail_next(ErrorCode.NOT_ENOUGH_REPLICAS)
+    rig.flush()
+    assert first.error is second.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert rig.state is EMPTY
+
+
+def park(rig: TransactionRig, identity: Identity) -> list[str]:
+    """Begin a transaction while the one before it is being completed."""
+    calls: list[str] = []
+    waiting = rig.write(
+        lambda machine: machine.add_partitions(
+            ID, identity, grouped([A0]), client_version=2, again=lambda: calls.append("again")
+        )
+    )
+    assert not waiting.is_answered
+    return calls
+
+
+def test_the_next_transaction_waits_for_the_end_of_the_one_before() -> None:
+    rig = TransactionRig(writes_markers_at_once=False)
+    rig.put(transaction_in(ONGOING, epoch=5))
+    after = rig.end(Identity(PRODUCER, 5))
+    first, second = park(rig, after), park(rig, after)
+    rig.advance(50)
+    assert first == second == []
+    rig.markers.write_all()
+    rig.flush()
+    rig.commit()
+    assert first == second == ["again"]
+    rig.add(after, A0)
+    rig.advance(200)
+    assert first == second == ["again"]
+
+
+def test_it_does_not_wait_for_long() -> None:
+    rig = TransactionRig(writes_markers_at_once=False)
+    rig.put(transaction_in(PREPARE_COMMIT, epoch=5))
+    calls = park(rig, Identity(PRODUCER, 5))
+    rig.advance(99)
+    assert calls == []
+    rig.advance(51)
+    assert calls == ["again"]
+
+
+def test_nor_when_the_coordinator_moves() -> None:
+    rig = TransactionRig(writes_markers_at_once=False)
+    rig.put(transaction_in(PREPARE_COMMIT, epoch=5))
+    calls = park(rig, Identity(PRODUCER, 5))
+    rig.move()
+    assert calls == ["again"]
 
 
 @pytest.mark.parametrize("state", [EMPTY, ONGOING, COMPLETE_ABORT, COMPLETE_COMMIT])

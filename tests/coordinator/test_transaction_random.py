@@ -6,7 +6,7 @@ import pytest
 from coordinator.transaction_world import simulate
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(8))
 def test_version_2(seed: int) -> None:
     """F1, F12, T7 to T12: with late and repeated requests of all kinds."""
     world = simulate(seed, versions=(2, 2, 2))
@@ -14,14 +14,14 @@ def test_version_2(seed: int) -> None:
     assert world.rig.leader_epoch > 10
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.parametrize("seed", range(3))
 def test_version_1(seed: int, level: int) -> None:
     """TXN-24, TXN-26; nothing comes late, which version 1 can't stand."""
     simulate(seed, versions=(0, 0, 0), level=level)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_both(seed: int) -> None:
     """TV-2."""
     simulate(seed)

@@ -148,9 +148,8 @@ class WorldRig(TransactionRig):
     def _make_transactions(self, context: Any) -> TransactionMachine:
         return TransactionMachine(context, self.transaction_settings, self._whole_world.markers)
 
-    def fail_over(self, random: Random) -> None:
-        """Any part of what was not committed is gone."""
-        keep = random.randint(self.log.high_watermark, self.log.log_end_offset)
+    def fail_over(self, *, keep: int) -> None:
+        """Another broker leads, whose log ends at that offset."""
         old, self.log = self.log, MemoryShardLog()
         for data in old.batches:
             if RecordBatch(bytearray(data)).next_offset <= keep:
@@ -361,17 +360,20 @@ class World:
         random = self.random
         kind = random.random()
         if kind < 0.3 * self.faults:
-            self.rig.fail_over(random)
-            if random.random() < 0.3:
-                # The next one does not live long enough to commit anything.
-                for _ in range(random.randint(1, 20)):
-                    if self._bag:
-                        self._bag.pop(random.randrange(len(self._bag)))()
-                        self.markers.pump()
-                self.rig.fail_over(random)
-        elif kind < 0.5 * self.faults:
-            self.rig.fail_next(ErrorCode.NOT_ENOUGH_REPLICAS)
+            log = self.rig.log
+            self.rig.fail_over(keep=random.randint(log.high_watermark, log.log_end_offset))
+        elif kind < 0.45 * self.faults:
+            # The next one has everything, but does not live long enough to commit it.
+            self.rig.flush()
+            self.rig.fail_over(keep=self.rig.log.log_end_offset)
+            for _ in range(random.randint(1, 20)):
+                self.markers.pump()
+                if self._bag:
+                    self._bag.pop(random.randrange(len(self._bag)))()
+            self.rig.fail_over(keep=self.rig.log.high_watermark)
         elif kind < 0.6 * self.faults:
+            self.rig.fail_next(ErrorCode.NOT_ENOUGH_REPLICAS)
+        elif kind < 0.7 * self.faults:
             self.rig.advance(20_000)
         elif self._much_later:
             self.later(self._much_later.pop(random.randrange(len(self._much_later))))
@@ -491,16 +493,16 @@ class Producer:
             may_repeat=self._version == 2,
         )
 
-    def _ask(self, call: Call) -> Generator[Call | None, Any, Any]:
-        """Until there is an answer that says something."""
-        while True:
+    def _ask(self, call: Call, attempts: int = 1_000_000) -> Generator[Call | None, Any, Any]:
+        """Until there is an answer that says something; None if there was none."""
+        for _ in range(attempts):
             found = yield call
             if isinstance(found, CoordinatorError):
                 found = found.code
-            if found is None or found in AGAIN:
-                yield None
-                continue
-            return found
+            if found is not None and found not in AGAIN:
+                return found
+            yield None
+        return None
 
     def _run(self) -> Generator[Call | None, Any, None]:
         world = self._world
@@ -570,7 +572,8 @@ class Producer:
                     sequence=sequence,
                     version=self._version,
                     reply=reply,
-                )
+                ),
+                attempts=world.random.choice((1, 3, 30)),
             )
             if found is not ErrorCode.NONE:
                 return False

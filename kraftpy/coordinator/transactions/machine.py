@@ -1,7 +1,10 @@
 """The state machine of one partition of `__transaction_state`.
 
 A transactional id is pending while its newest record is not committed, and then until its markers
-are written, once its end is decided. Whoever comes in that time is asked to come again.
+are written, once its end is decided. Whoever comes in that time is asked to come again, with two
+exceptions, for producers that do the usual: partitions of one transaction may be added while
+others of it are not committed yet, since the later record is lost with the earlier; and who begins
+the next transaction waits a little while for the one before it to be completed.
 
 The order that makes transactions atomic:
 
@@ -76,6 +79,8 @@ log = logging.getLogger(__name__)
 _ABORT_TIMER: Final = "abort-timed-out"
 _EXPIRY_TIMER: Final = "expire-ids"
 _RETRY_MS: Final = 500
+# How long the beginning of a transaction waits for the end of the one before it.
+_PARKED_MS: Final = 100
 # Of one operation, so that it does not take long; the rest follows at once.
 _MAX_EXPIRED: Final = 500
 
@@ -92,6 +97,7 @@ class TransactionMachine:
         self.transactions: TimelineMap[str, Transaction] = TimelineMap(context.timeline)
         self._last_epochs = LastEpochs()
         self._open = OpenTransactions()
+        self._parked: dict[str, list[Callable[[], None]]] = {}
         self._is_loaded = False
 
     # Requests.
@@ -127,16 +133,24 @@ class TransactionMachine:
         partitions: Partitions,
         *,
         client_version: int,
+        again: Callable[[], None] | None = None,
     ) -> Outcome[ErrorCode]:
-        """Partitions that the producer is going to write to; the first one begins a transaction."""
+        """Partitions that the producer is going to write to; the first one begins a transaction.
+
+        With `again`, there may be no answer: then it is called, and is to ask a second time.
+        """
         old = self.transactions.get(transactional_id)
         if old is None:
             raise CoordinatorError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if self._must_wait(transactional_id):
-            # First of all: the producer may have an id that counts from Complete on.
-            raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        _check_identity(old, identity)
         is_ongoing = old.state is TransactionState.ONGOING
+        is_mine = identity == Identity(old.producer_id, old.epoch)
+        if self._must_wait(transactional_id) and not (is_ongoing and is_mine):
+            # First of all: the producer may have an id that counts from Complete on.
+            if again is None or not old.state.is_decided:
+                raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            self._park(transactional_id, again)
+            return Outcome()
+        _check_identity(old, identity)
         if is_ongoing and old.contains(partitions):
             return Outcome(answer=ErrorCode.NONE)
         now_ms = self._context.clock.wall_ms()
@@ -248,12 +262,29 @@ class TransactionMachine:
             return Outcome()
 
         def settled(error: CoordinatorError | None) -> None:
-            if error is not None:
+            if error is None:
+                self._unpark(transactional_id)
+            else:
                 again = partial(self._complete, transactional_id, identity)
                 self._context.timers.schedule(f"complete {transactional_id}", _RETRY_MS, again)
 
         new = old.completed(self._context.clock.wall_ms())
         return Outcome((self._record(old, new),), settled=settled)
+
+    # Those who wait for the end.
+
+    def _park(self, transactional_id: str, again: Callable[[], None]) -> None:
+        parked = self._parked.setdefault(transactional_id, [])
+        parked.append(again)
+        if len(parked) == 1:
+            patience_over = partial(self._unpark, transactional_id)
+            self._context.timers.schedule(f"park {transactional_id}", _PARKED_MS, patience_over)
+
+    def _unpark(self, transactional_id: str) -> Outcome[None]:
+        self._context.timers.cancel(f"park {transactional_id}")
+        for again in self._parked.pop(transactional_id, ()):
+            again()
+        return Outcome()
 
     # Time.
 
@@ -375,6 +406,8 @@ class TransactionMachine:
 
     def unloaded(self) -> None:
         self._markers.cancel(self._context.partition)
+        for transactional_id in list(self._parked):
+            self._unpark(transactional_id)
 
     def metadata_changed(self, changes: ImageChanges, image: MetadataImage) -> None:
         """The version of transactions is looked up when it is needed."""

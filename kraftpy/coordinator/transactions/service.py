@@ -95,13 +95,21 @@ class TransactionService:
             reply(CoordinatorError(ErrorCode.INVALID_REQUEST))
             return
         by_topic = grouped(partitions)
-        self._write(
-            transactional_id,
-            lambda machine: machine.add_partitions(
-                transactional_id, identity, by_topic, client_version=client_version
-            ),
-            reply,
-        )
+
+        def attempt(again: Callable[[], None] | None) -> None:
+            self._write(
+                transactional_id,
+                lambda machine: machine.add_partitions(
+                    transactional_id,
+                    identity,
+                    by_topic,
+                    client_version=client_version,
+                    again=again,
+                ),
+                reply,
+            )
+
+        attempt(lambda: attempt(None))
 
     def verify_partitions(
         self, transactional_id: str, identity: Identity, partitions: Sequence[TopicPartition]
