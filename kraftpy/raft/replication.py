@@ -8,8 +8,6 @@ with the point where the logs part; only a valid Fetch counts for anything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema import k01_fetch as fetch
 from kraftpy.protocol.schema.control_records import (
@@ -17,6 +15,7 @@ from kraftpy.protocol.schema.control_records import (
     LeaderChangeMessage,
     LeaderChangeMessageVoter,
 )
+from kraftpy.purgatory.wheel import TimerEntry, TimingWheel
 from kraftpy.raft import rpc
 from kraftpy.raft.log_state import MAX_BATCH_BYTES, Batch, OffsetAndEpoch, SnapshotId
 from kraftpy.raft.quorum import Quorum
@@ -36,23 +35,35 @@ MAX_PARKED_FETCHES = 1_000
 MAX_OBSERVERS = 2_000
 
 
-@dataclass(slots=True)
-class _ParkedFetch:
-    """A Fetch that found nothing new."""
+class _ParkedFetch(TimerEntry):
+    """A Fetch, which is parked if it finds nothing new. The timer runs while it is."""
 
-    request_id: int
-    asked: fetch.FetchPartition
-    replica: ReplicaKey
-    max_bytes: int
-    deadline_ms: int
+    __slots__ = ("asked", "max_bytes", "replica", "request_id")
+
+    def __init__(
+        self,
+        request_id: int,
+        asked: fetch.FetchPartition,
+        replica: ReplicaKey,
+        max_bytes: int,
+        deadline_ms: int,
+    ) -> None:
+        super().__init__()
+        self.request_id = request_id
+        self.asked = asked
+        self.replica = replica
+        self.max_bytes = max_bytes
+        self.deadline_ms = deadline_ms
 
 
 class Replication:
-    __slots__ = ("_parked", "_quorum")
+    __slots__ = ("_parked", "_quorum", "_timers")
 
     def __init__(self, quorum: Quorum) -> None:
         self._quorum = quorum
         self._parked: dict[int, _ParkedFetch] = {}
+        # The wheel follows the times that it is told; whatever it begins with is in the past.
+        self._timers: TimingWheel[_ParkedFetch] = TimingWheel(0)
         quorum.watch_leadership(self._release_without_leader)
 
     # The leader's log.
@@ -304,9 +315,15 @@ class Replication:
 
     def _park(self, waiting: _ParkedFetch) -> None:
         self._parked[waiting.request_id] = waiting
+        self._timers.add(waiting, waiting.deadline_ms, self._quorum.now_ms)
         if len(self._parked) > MAX_PARKED_FETCHES:
-            oldest = next(iter(self._parked))
-            self._answer_empty(self._parked.pop(oldest))
+            oldest = next(iter(self._parked.values()))
+            self._unpark(oldest)
+            self._answer_empty(oldest)
+
+    def _unpark(self, waiting: _ParkedFetch) -> None:
+        del self._parked[waiting.request_id]
+        self._timers.cancel(waiting)
 
     def _answer_empty(self, waiting: _ParkedFetch) -> None:
         role = self._quorum.role
@@ -327,20 +344,20 @@ class Replication:
         for waiting in list(self._parked.values()):
             asked = waiting.asked
             if asked.fetch_offset < end_offset or asked.high_watermark < known:
-                del self._parked[waiting.request_id]
+                self._unpark(waiting)
                 self._serve(waiting)
-            elif quorum.now_ms >= waiting.deadline_ms:
-                del self._parked[waiting.request_id]
-                self._answer_empty(waiting)
+        for waiting in self._timers.advance(quorum.now_ms):
+            self._unpark(waiting)
+            self._answer_empty(waiting)
 
     def _release_without_leader(self) -> None:
-        parked, self._parked = self._parked, {}
-        for waiting in parked.values():
+        for waiting in list(self._parked.values()):
+            self._unpark(waiting)
             data = self._partition_data(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._quorum.reply(waiting.request_id, self._fetch_response(data))
 
     def next_deadline_ms(self) -> int | None:
-        return min((waiting.deadline_ms for waiting in self._parked.values()), default=None)
+        return self._timers.next_deadline_ms()
 
     # Fetch, as a follower.
 

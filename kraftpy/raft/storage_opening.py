@@ -107,19 +107,7 @@ async def open_storage(
         owner=left_files,
         verify_transactions=False,
     )
-    try:
-        log = await load_log(
-            environment,
-            directory,
-            TOPIC_PARTITION,
-            config,
-            is_clean=False,
-            log_start_offset=stored_start,
-            durable_end=durable_end.offset,
-        )
-        await _cut_at_gap(log, pace, durable_end.offset)
-    except StorageError as error:
-        raise StorageError(f"{error}. {_REMEDY}") from error
+    log = await _load_sound(environment, directory, config, stored_start, durable_end.offset)
     await _reconcile(log, snapshots, durable_end)
     await log.flush()
     # If it is empty a flush passes over it, and what a truncation cut off might come back.
@@ -143,6 +131,30 @@ async def open_storage(
         walk.kraft_versions.entries(),
     )
     return storage, recovered
+
+
+async def _load_sound(
+    environment: LogEnvironment,
+    directory: str,
+    config: LogConfig,
+    start_offset: int,
+    durable_end: int,
+) -> PartitionLog:
+    """The log up to where it stops being one. StorageError if that is below `durable_end`."""
+    try:
+        log = await load_log(
+            environment,
+            directory,
+            TOPIC_PARTITION,
+            config,
+            is_clean=False,
+            log_start_offset=start_offset,
+            durable_end=durable_end,
+        )
+        await _cut_at_gap(log, environment.pace, durable_end)
+    except StorageError as error:
+        raise StorageError(f"{error}. {_REMEDY}") from error
+    return log
 
 
 async def _check_topic_id(disk: Disk, directory: str) -> None:

@@ -143,6 +143,8 @@ class SimulatedController(MetadataNode):
             leader_imbalance_check_interval_ms=swarm.balance_interval_ms,
             unclean_leader_election_interval_ms=5_000,
             metadata_max_idle_interval_ms=swarm.idle_interval_ms,
+            # So few that operations come in parts although topics are small.
+            partitions_at_once=2,
         )
         levels = {
             name: level

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from copy import copy
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from kraftpy.metadata.controller.effects import Answer
 from kraftpy.metadata.controller.heartbeat_table import HeartbeatTable
 from kraftpy.metadata.controller.partition_change import Election, PartitionChangeBuilder
 from kraftpy.metadata.controller.partition_index import PartitionIndex
+from kraftpy.metadata.controller.result import ControllerResult, in_parts
 from kraftpy.metadata.controller.topic_deletion import TopicDeletion
 from kraftpy.metadata.publisher import MetadataLoader
 from kraftpy.metadata.records import (
@@ -96,11 +98,23 @@ def stale_heartbeat_accepted(
     return _heartbeat(self, request, caller, now_ms, next_offset)
 
 
-def fenced_broker_stays_in_isr(self: BrokerControl, broker_id: int, reason: str) -> Any:
+def fenced_broker_stays_in_isr(
+    self: BrokerControl, broker_id: int, reason: str, answer: Any
+) -> Any:
     broker = self._context.image.brokers[broker_id]
-    if broker.fenced:
-        return ()
-    return (BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, 1),)
+    change = BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, 1)
+    return ControllerResult((change,), answer(), is_atomic=False)
+
+
+def fenced_before_it_has_left(self: BrokerControl, broker_id: int, reason: str, answer: Any) -> Any:
+    broker = self._context.image.brokers[broker_id]
+    change = BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, 1)
+    return in_parts(
+        chain((change,), self._changes_by_leaving(broker_id)),
+        self._part_size,
+        lambda records, _: ControllerResult(records, answer(), is_atomic=False),
+        0,
+    )
 
 
 def unclean_broker_stays_eligible(
@@ -296,6 +310,7 @@ BUGS = (
     Bug("unfenced before caught up", HeartbeatTable, "is_caught_up", unfenced_before_caught_up),
     Bug("stale heartbeat accepted", BrokerControl, "heartbeat", stale_heartbeat_accepted),
     Bug("fenced broker stays in ISR", BrokerControl, "_fencing", fenced_broker_stays_in_isr),
+    Bug("fenced before it has left", BrokerControl, "_fencing", fenced_before_it_has_left),
     Bug(
         "unclean broker stays eligible",
         BrokerControl,

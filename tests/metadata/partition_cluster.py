@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from kraftpy.metadata import records as r
 from kraftpy.metadata.controller.context import ControllerContext
@@ -100,23 +101,19 @@ class Cluster:
 
     def fence(self, broker_id: int) -> tuple[r.PartitionChangeRecord, ...]:
         """As a broker's death is carried out: changes first, then the fence."""
-        changes = tuple(
-            leader_and_isr_changes(
-                self.context,
-                removing=broker_id,
-                partitions=self.context.partitions.with_isr_member(broker_id),
-            )
+        changes = changes_needed(
+            self.context,
+            removing=broker_id,
+            partitions=self.context.partitions.with_isr_member(broker_id),
         )
         self.happen(*changes, self.change_broker(broker_id, fenced=1))
         return changes
 
     def unfence(self, broker_id: int) -> tuple[r.PartitionChangeRecord, ...]:
-        changes = tuple(
-            leader_and_isr_changes(
-                self.context,
-                adding=broker_id,
-                partitions=self.context.partition_states.to_bring_online(),
-            )
+        changes = changes_needed(
+            self.context,
+            adding=broker_id,
+            partitions=self.context.partition_states.to_bring_online(),
         )
         self.happen(self.change_broker(broker_id, fenced=-1), *changes)
         return changes
@@ -125,6 +122,14 @@ class Cluster:
         partition = self.context.image.partition(topic_id(topic), partition_id)
         assert partition is not None
         return partition
+
+
+def changes_needed(
+    context: ControllerContext, **fields: Any
+) -> tuple[r.PartitionChangeRecord, ...]:
+    """Of those partitions that need one."""
+    changes = leader_and_isr_changes(context, **fields)
+    return tuple(change for change in changes if change is not None)
 
 
 def placed(

@@ -118,7 +118,8 @@ def test_the_checks_in_their_order() -> None:
 def test_a_refused_request_leaves_nothing_behind() -> None:
     cluster = BrokerCluster()
     assert refused(cluster, registration(1, log_dirs=[])) is ErrorCode.INVALID_REGISTRATION
-    assert cluster.table.next_deadline_ms() is None
+    assert cluster.table.next_expiry_ms() is None
+    assert cluster.table.next_probe_ms() is None
 
 
 def test_features_at_the_levels_of_the_cluster() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from partition_cluster import Cluster, directory, placed, topic_id
+from partition_cluster import Cluster, changes_needed, directory, placed, topic_id
 
 from kraftpy.metadata import records as r
-from kraftpy.metadata.controller.leader_and_isr import leader_and_isr_changes
 from kraftpy.metadata.controller.partition_states import PartitionState
 
 UNCLEAN = "unclean.leader.election.enable"
@@ -112,12 +111,10 @@ def test_a_stopping_broker_is_nobodys_leader() -> None:
     cluster.topic("orders", [placed((0, 1, 2))])
     context = cluster.context
     for broker_id in (1, 0):
-        changes = tuple(
-            leader_and_isr_changes(
-                context,
-                removing=broker_id,
-                partitions=context.partitions.with_isr_member(broker_id),
-            )
+        changes = changes_needed(
+            context,
+            removing=broker_id,
+            partitions=context.partitions.with_isr_member(broker_id),
         )
         cluster.happen(cluster.change_broker(broker_id, in_controlled_shutdown=True), *changes)
     assert shape(cluster.partition("orders"))[:2] == (2, (2,))
@@ -138,7 +135,7 @@ def test_a_broker_that_stopped_uncleanly_has_nothing() -> None:
     assert cluster.partition("follows").eligible_leader_replicas == (0,)
     assert cluster.partition("was-alone").eligible_leader_replicas == (0, 3)
     context = cluster.context
-    changes = leader_and_isr_changes(
+    changes = changes_needed(
         context, uncleanly_stopped=0, partitions=context.partitions.partitions_on(0)
     )
     cluster.happen(*changes)
@@ -157,10 +154,8 @@ def test_a_restarted_broker_is_judged_by_what_it_lost() -> None:
     cluster = Cluster(elr=True)
     cluster.topic("orders", [placed((0, 1))])
     context = cluster.context
-    changes = tuple(
-        leader_and_isr_changes(
-            context, uncleanly_stopped=0, partitions=context.partitions.partitions_on(0)
-        )
+    changes = changes_needed(
+        context, uncleanly_stopped=0, partitions=context.partitions.partitions_on(0)
     )
     assert changes == (r.PartitionChangeRecord(0, topic_id("orders"), isr=(1,), leader=1),)
 
@@ -185,7 +180,7 @@ def test_a_failed_directory_takes_only_its_partitions() -> None:
         for topic, partition in context.partitions.partitions_on(0)
         if partition.directory_of(0) == bad
     ]
-    changes = tuple(leader_and_isr_changes(context, removing=0, partitions=on_bad))
+    changes = changes_needed(context, removing=0, partitions=on_bad)
     cluster.happen(*changes, cluster.change_broker(0, log_dirs=(good,)))
     assert [cluster.partition("orders", n).leader for n in range(3)] == [1, 1, 0]
     assert [cluster.partition("orders", n).isr for n in range(3)] == [(1,), (1,), (0, 1)]
@@ -227,7 +222,7 @@ def test_a_partition_that_never_led_is_initialised() -> None:
     alone = r.PartitionRecord(0, topic_id("alone"), (1, 0), (1,))
     cluster.happen(r.TopicRecord("alone", topic_id("alone")), alone)
     waiting = cluster.context.partition_states.to_bring_online()
-    assert tuple(leader_and_isr_changes(cluster.context, partitions=waiting)) == (
+    assert changes_needed(cluster.context, partitions=waiting) == (
         r.PartitionChangeRecord(0, topic_id("alone"), leader=1),
     )
 
@@ -266,7 +261,7 @@ def test_going_back_undoes_an_election() -> None:
 
     def changes_without(broker_id: int) -> tuple[r.PartitionChangeRecord, ...]:
         partitions = context.partitions.with_isr_member(broker_id)
-        return tuple(leader_and_isr_changes(context, removing=broker_id, partitions=partitions))
+        return changes_needed(context, removing=broker_id, partitions=partitions)
 
     first = changes_without(0)
     cluster.append(*first, cluster.change_broker(0, fenced=1))

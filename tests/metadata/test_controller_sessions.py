@@ -23,7 +23,42 @@ def test_a_session_ends_after_its_timeout_and_not_before() -> None:
     assert table.oldest_expired(1_000 + SESSION_MS) is None
     assert not table.has_session(1, 1_001 + SESSION_MS)
     assert table.oldest_expired(1_001 + SESSION_MS) == 1
-    assert table.next_deadline_ms() == 1_001 + SESSION_MS
+    assert table.next_expiry_ms() == 1_001 + SESSION_MS
+
+
+def test_who_asks_when_told_to_hears_of_an_end_in_its_millisecond() -> None:
+    """PUR-1: sessions are timers on a wheel, which may ring before, a few times, but never late."""
+    table = table_with(1, 2)
+    for contact_ms in range(2_000, 60_000, 1_777):
+        table.touch(1, 51, contact_ms)
+        table.touch(2, 52, contact_ms + 1)
+    ends = []
+    ring_count = 0
+    while (now_ms := table.next_expiry_ms()) is not None:
+        ring_count += 1
+        assert ring_count < 20
+        if (broker_id := table.oldest_expired(now_ms)) is not None:
+            ends.append((broker_id, now_ms - contact_ms))
+            table.end_session(broker_id)
+    assert ends == [(1, SESSION_MS + 1), (2, SESSION_MS + 2)]
+
+
+def test_a_registration_anew_leaves_no_timer_of_the_old_one() -> None:
+    table = table_with(1)
+    table.register(1, 99, 100, 5_000)
+    assert table.oldest_expired(5_000 + SESSION_MS) is None
+    assert table.oldest_expired(5_001 + SESSION_MS) == 1
+    table.remove(1)
+    assert table.oldest_expired(6_000 + SESSION_MS) is None
+    assert table.next_expiry_ms() is None
+
+
+def test_who_is_heard_after_the_end_of_its_session_has_one_again() -> None:
+    table = table_with(1)
+    assert table.oldest_expired(1_001 + SESSION_MS) == 1
+    table.touch(1, 51, 1_002 + SESSION_MS)
+    assert table.oldest_expired(1_002 + SESSION_MS) is None
+    assert table.has_session(1, 1_002 + 2 * SESSION_MS)
 
 
 def test_the_broker_that_was_silent_for_longest_comes_first() -> None:
@@ -37,7 +72,7 @@ def test_the_broker_that_was_silent_for_longest_comes_first() -> None:
         order.append(broker_id)
         table.end_session(broker_id)
     assert order == [2, 1, 3]
-    assert table.next_deadline_ms() is None
+    assert table.next_expiry_ms() is None
 
 
 def test_only_the_registered_process_keeps_the_session_alive() -> None:
@@ -90,7 +125,7 @@ def test_a_broken_connection_alone_proves_nothing() -> None:
     table = table_with(1, 2)
     assert table.to_probe(1_500) == []
     table.note_disconnected(1, 1_500)
-    assert table.next_deadline_ms() == 1_500
+    assert table.next_probe_ms() == 1_500
     assert table.to_probe(1_500) == [1]
     assert not table.is_dead(1)
     assert table.has_session(1, 1_500)
@@ -178,7 +213,8 @@ def test_a_broker_without_a_session_is_not_looked_for() -> None:
     table.note_disconnected(1, 2_000)
     table.note_disconnected(7, 2_000)
     assert table.to_probe(2_000) == []
-    assert table.next_deadline_ms() is None
+    assert table.next_probe_ms() is None
+    assert table.next_expiry_ms() is None
 
 
 def test_a_new_controller_looks_for_the_silent_after_300_ms() -> None:
@@ -186,7 +222,7 @@ def test_a_new_controller_looks_for_the_silent_after_300_ms() -> None:
     cluster.start(1, 2)
     cluster.fail_over()
     assert cluster.table.to_probe(cluster.now_ms + 299) == []
-    assert cluster.table.next_deadline_ms() == cluster.now_ms + 300
+    assert cluster.table.next_probe_ms() == cluster.now_ms + 300
     cluster.now_ms += 299
     cluster.beat(2)
     cluster.now_ms += 1

@@ -10,13 +10,11 @@ without a leader get one if they can, whatever the controllers before have left 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
 from typing import Final
 
 from kraftpy.metadata.controller.context import ControllerContext
-from kraftpy.metadata.controller.elections import MAX_ELECTIONS_PER_RUN
 from kraftpy.metadata.controller.leader_and_isr import leader_and_isr_changes
-from kraftpy.metadata.controller.result import ControllerResult
+from kraftpy.metadata.controller.result import ControllerResult, Outcome, Part, in_parts
 from kraftpy.metadata.features import ELIGIBLE_LEADER_REPLICAS, TRANSACTIONS_LEVEL
 from kraftpy.metadata.image import MetadataImage
 from kraftpy.metadata.records import (
@@ -28,6 +26,7 @@ from kraftpy.metadata.records import (
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
+    PartitionChangeRecord,
 )
 
 __all__ = ["activation_records", "take_absent_offline"]
@@ -67,18 +66,21 @@ def activation_records(
     return tuple(records)
 
 
-def take_absent_offline(context: ControllerContext) -> ControllerResult[bool]:
-    """Take one fenced broker out of what it leads and is in sync with, or a part of that.
+def take_absent_offline(context: ControllerContext) -> Outcome[bool]:
+    """Take every fenced broker out of what it leads and is in sync with. Nothing is left then."""
+    fenced = [broker.broker_id for broker in context.image.brokers.values() if broker.fenced]
+    return _take_offline(context, fenced)
 
-    The answer is whether to ask again, when this has happened.
-    """
-    for broker in context.image.brokers.values():
-        if broker.fenced:
-            partitions = context.partitions.with_isr_member(broker.broker_id)
-            changes = leader_and_isr_changes(
-                context, removing=broker.broker_id, partitions=partitions
-            )
-            records = tuple(islice(changes, MAX_ELECTIONS_PER_RUN))
-            if records:
-                return ControllerResult(records, True, is_atomic=False)
-    return ControllerResult((), False)
+
+def _take_offline(context: ControllerContext, broker_ids: list[int]) -> Outcome[bool]:
+    if not broker_ids:
+        return ControllerResult((), False)
+    first, *others = broker_ids
+
+    def go_on(records: tuple[PartitionChangeRecord, ...], _: int) -> Outcome[bool]:
+        # The next one's changes are made out of what this one's have left.
+        return Part(records, lambda _: _take_offline(context, others))
+
+    partitions = context.partitions.with_isr_member(first)
+    changes = leader_and_isr_changes(context, removing=first, partitions=partitions)
+    return in_parts(changes, context.settings.partitions_at_once, go_on, 0)

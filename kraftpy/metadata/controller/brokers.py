@@ -15,10 +15,10 @@ state: if their records are not committed, this controller is one no longer, and
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kraftpy.metadata.controller.broker_states import (
     BrokerState,
@@ -35,7 +35,13 @@ from kraftpy.metadata.controller.registration_checks import (
     feature_ranges,
     invalid,
 )
-from kraftpy.metadata.controller.result import Caller, ControllerError, ControllerResult
+from kraftpy.metadata.controller.result import (
+    Caller,
+    ControllerError,
+    ControllerResult,
+    Outcome,
+    in_parts,
+)
 from kraftpy.metadata.features import CORDONED_DIRECTORIES_LEVEL, DIRECTORIES_LEVEL
 from kraftpy.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -68,6 +74,8 @@ __all__ = ["BrokerControl"]
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _FENCE: Final = 1
 _UNFENCE: Final = -1
 
@@ -97,32 +105,42 @@ class BrokerControl:
             raise ControllerError(ErrorCode.NOT_CONTROLLER)
         return table
 
+    @property
+    def _part_size(self) -> int:
+        return self._context.settings.partitions_at_once
+
     # Registration.
 
     def register_broker(
         self, request: BrokerRegistrationRequest, caller: Caller, now_ms: int, next_offset: int
-    ) -> ControllerResult[BrokerRegistrationResponse]:
+    ) -> Outcome[BrokerRegistrationResponse]:
         """`next_offset` is the one that the first record of the result will get."""
         table = self._table
         broker_id = request.broker_id
         known = self._context.image.brokers.get(broker_id)
         wanted = self._checked(request, known, now_ms, next_offset)
-        records: list[MetadataRecord]
         if known is not None and known.incarnation_id == request.incarnation_id:
             dropped = [each for each in known.log_dirs if each not in wanted.log_dirs]
-            records = [*self._changes_on_directories(known, dropped)]
+            changes = self._changes_on_directories(known, dropped)
         else:
-            records = [*self._changes_by_restart(broker_id, known, request.previous_broker_epoch)]
-        if wanted != known:
-            # Behind the others: a controller that dies before this record leaves a broker that
-            # isn't registered yet, and tries again.
-            records.append(wanted)
-            last_offset = next_offset + len(records) - 1
-            table.register(broker_id, wanted.broker_epoch, last_offset, now_ms)
-            _log.info("broker %d registers with epoch %d", broker_id, wanted.broker_epoch)
-        table.touch(broker_id, wanted.broker_epoch, now_ms)
-        answer = BrokerRegistrationResponse(broker_epoch=wanted.broker_epoch)
-        return ControllerResult(tuple(records), answer, is_atomic=False)
+            changes = self._changes_by_restart(broker_id, known, request.previous_broker_epoch)
+
+        def finish(
+            partitions: tuple[PartitionChangeRecord, ...], next_offset: int
+        ) -> ControllerResult[BrokerRegistrationResponse]:
+            records: list[MetadataRecord] = [*partitions]
+            if wanted != known:
+                # Behind the others: a controller that dies before this record leaves a broker
+                # that isn't registered yet, and tries again.
+                records.append(wanted)
+                last_offset = next_offset + len(records) - 1
+                table.register(broker_id, wanted.broker_epoch, last_offset, now_ms)
+                _log.info("broker %d registers with epoch %d", broker_id, wanted.broker_epoch)
+            table.touch(broker_id, wanted.broker_epoch, now_ms)
+            answer = BrokerRegistrationResponse(broker_epoch=wanted.broker_epoch)
+            return ControllerResult(tuple(records), answer, is_atomic=False)
+
+        return in_parts(changes, self._part_size, finish, next_offset)
 
     def _checked(
         self,
@@ -182,7 +200,7 @@ class BrokerControl:
 
     def _changes_by_restart(
         self, broker_id: int, known: RegisterBrokerRecord | None, previous_epoch: int
-    ) -> Iterator[PartitionChangeRecord]:
+    ) -> Iterator[PartitionChangeRecord | None]:
         """A new process comes: the one before it is gone, if it was not fenced already.
 
         Only a process that stopped in order has left its epoch behind. Whatever else happened,
@@ -196,7 +214,7 @@ class BrokerControl:
 
     def heartbeat(
         self, request: BrokerHeartbeatRequest, caller: Caller, now_ms: int, next_offset: int
-    ) -> ControllerResult[BrokerHeartbeatResponse]:
+    ) -> Outcome[BrokerHeartbeatResponse]:
         """`next_offset` is the one that the first record of the result will get."""
         table = self._table
         broker_id = request.broker_id
@@ -218,24 +236,35 @@ class BrokerControl:
         if state is not present:
             _log.info("broker %d: %s, was %s", broker_id, state.value, present.value)
         change = self._registration_change(request, broker, present, state, lost)
-        partitions = list(self._partition_changes(broker, present, state, lost))
-        records: list[MetadataRecord] = [*partitions]
-        if change is not None:
-            is_first = state is not present and not state.is_fenced
-            records.insert(0 if is_first else len(records), change)
-        records += self._context.deletions.reported(broker_id, request.deleted_topic_ids)
-        if state is BrokerState.CONTROLLED_SHUTDOWN:
-            if partitions or table.shutdown_offset(broker_id) is None:
-                table.set_shutdown_offset(broker_id, next_offset + len(records) - 1)
-        elif state is BrokerState.SHUTDOWN_NOW:
-            # It stops and will not be heard again: its next process needn't wait for that.
-            table.end_session(broker_id)
-        answer = BrokerHeartbeatResponse(
-            is_caught_up=table.is_caught_up(broker_id),
-            is_fenced=state.is_fenced,
-            should_shut_down=state is BrokerState.SHUTDOWN_NOW,
-        )
-        return ControllerResult(tuple(records), answer, is_atomic=False)
+        steps: Iterator[MetadataRecord | None]
+        steps = self._partition_changes(broker, present, state, lost)
+        is_coming = state is BrokerState.UNFENCED and present is not state
+        if is_coming:
+            steps = chain((change,), steps)
+
+        def finish(
+            last: tuple[MetadataRecord, ...], offset: int
+        ) -> ControllerResult[BrokerHeartbeatResponse]:
+            records = [*last]
+            if change is not None and not is_coming:
+                is_stopping = state is BrokerState.CONTROLLED_SHUTDOWN
+                records.insert(0 if is_stopping else len(records), change)
+            records += self._context.deletions.reported(broker_id, request.deleted_topic_ids)
+            if state is BrokerState.CONTROLLED_SHUTDOWN:
+                has_moved = bool(last) or offset > next_offset
+                if has_moved or table.shutdown_offset(broker_id) is None:
+                    table.set_shutdown_offset(broker_id, offset + len(records) - 1)
+            elif state is BrokerState.SHUTDOWN_NOW:
+                # It stops and will not be heard again: its next process needn't wait for that.
+                table.end_session(broker_id)
+            answer = BrokerHeartbeatResponse(
+                is_caught_up=table.is_caught_up(broker_id),
+                is_fenced=state.is_fenced,
+                should_shut_down=state is BrokerState.SHUTDOWN_NOW,
+            )
+            return ControllerResult(tuple(records), answer, is_atomic=False)
+
+        return in_parts(steps, self._part_size, finish, next_offset)
 
     def late_heartbeat(
         self, request: BrokerHeartbeatRequest, now_ms: int, next_offset: int
@@ -328,7 +357,7 @@ class BrokerControl:
         present: BrokerState,
         state: BrokerState,
         lost: Collection[Uuid],
-    ) -> Iterator[PartitionChangeRecord]:
+    ) -> Iterator[PartitionChangeRecord | None]:
         if state is BrokerState.CONTROLLED_SHUTDOWN or (state.is_fenced and state is not present):
             return self._changes_by_leaving(broker.broker_id)
         if state is BrokerState.UNFENCED and present is BrokerState.FENCED:
@@ -337,24 +366,29 @@ class BrokerControl:
 
     # Fencing and leaving.
 
-    def fence_stale(self, now_ms: int) -> ControllerResult[bool]:
+    def fence_stale(self, now_ms: int) -> Outcome[bool]:
         """Fence the one broker that has been silent for longest, if that is too long.
 
         One at a time, so that the next one's partitions don't go to a broker that has just been
         fenced. The answer is whether there are more.
         """
         table = self._table
-        records: tuple[MetadataRecord, ...] = ()
-        while not records:
-            broker_id = table.oldest_expired(now_ms)
-            if broker_id is None:
-                break
+        brokers = self._context.image.brokers
+        while (broker_id := table.oldest_expired(now_ms)) is not None:
             table.end_session(broker_id)
-            records = self._fencing(broker_id, "its session has expired")
-        has_more = table.oldest_expired(now_ms) is not None
-        return ControllerResult(records, has_more, is_atomic=False)
+            if not brokers[broker_id].fenced:
+                return self._fencing(
+                    broker_id,
+                    "its session has expired",
+                    lambda: table.oldest_expired(now_ms) is not None,
+                )
+        return ControllerResult((), False)
 
-    def fence_dead(self, broker_id: int) -> ControllerResult[None]:
+    def next_expiry_ms(self) -> int | None:
+        """When to look for stale brokers again."""
+        return self._table.next_expiry_ms()
+
+    def fence_dead(self, broker_id: int) -> Outcome[None]:
         """Fence a broker that evidence has found dead, unless it was heard of since.
 
         Its session is over: the next process may register at once.
@@ -363,12 +397,15 @@ class BrokerControl:
         if not table.is_dead(broker_id):
             return ControllerResult((), None)
         table.end_session(broker_id)
-        records = self._fencing(broker_id, "its connection broke, and its listeners refuse")
-        return ControllerResult(records, None, is_atomic=False)
+        if self._context.image.brokers[broker_id].fenced:
+            return ControllerResult((), None)
+        return self._fencing(
+            broker_id, "its connection broke, and its listeners refuse", lambda: None
+        )
 
     def unregister_broker(
         self, request: UnregisterBrokerRequest, caller: Caller
-    ) -> ControllerResult[UnregisterBrokerResponse]:
+    ) -> Outcome[UnregisterBrokerResponse]:
         """Forget a broker, dead or alive; what it had counts as lost."""
         table = self._table
         broker_id = request.broker_id
@@ -377,30 +414,38 @@ class BrokerControl:
             raise ControllerError(
                 ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} isn't registered"
             )
-        records: list[MetadataRecord] = [*self._changes_by_loss(broker_id)]
-        records.append(UnregisterBrokerRecord(broker_id, broker.broker_epoch))
-        table.remove(broker_id)
-        _log.info("broker %d is unregistered", broker_id)
-        return ControllerResult(tuple(records), UnregisterBrokerResponse(), is_atomic=False)
+        removal = UnregisterBrokerRecord(broker_id, broker.broker_epoch)
 
-    def _fencing(self, broker_id: int, reason: str) -> tuple[MetadataRecord, ...]:
+        def finish(
+            partitions: tuple[PartitionChangeRecord, ...], _: int
+        ) -> ControllerResult[UnregisterBrokerResponse]:
+            table.remove(broker_id)
+            _log.info("broker %d is unregistered", broker_id)
+            answer = UnregisterBrokerResponse()
+            return ControllerResult((*partitions, removal), answer, is_atomic=False)
+
+        return in_parts(self._changes_by_loss(broker_id), self._part_size, finish, 0)
+
+    def _fencing(self, broker_id: int, reason: str, answer: Callable[[], T]) -> Outcome[T]:
         broker = self._context.image.brokers[broker_id]
-        if broker.fenced:
-            return ()
         _log.info("broker %d is fenced: %s", broker_id, reason)
         change = BrokerRegistrationChangeRecord(broker_id, broker.broker_epoch, _FENCE)
-        return (*self._changes_by_leaving(broker_id), change)
+
+        def finish(partitions: tuple[PartitionChangeRecord, ...], _: int) -> ControllerResult[T]:
+            return ControllerResult((*partitions, change), answer(), is_atomic=False)
+
+        return in_parts(self._changes_by_leaving(broker_id), self._part_size, finish, 0)
 
     # What becomes of partitions. Each of these judges the broker as already gone, or there.
 
-    def _changes_by_leaving(self, broker_id: int) -> Iterator[PartitionChangeRecord]:
+    def _changes_by_leaving(self, broker_id: int) -> Iterator[PartitionChangeRecord | None]:
         return leader_and_isr_changes(
             self._context,
             removing=broker_id,
             partitions=self._context.partitions.with_isr_member(broker_id),
         )
 
-    def _changes_by_loss(self, broker_id: int) -> Iterator[PartitionChangeRecord]:
+    def _changes_by_loss(self, broker_id: int) -> Iterator[PartitionChangeRecord | None]:
         """The broker left, and nothing that it had can be counted on."""
         return leader_and_isr_changes(
             self._context,
@@ -415,7 +460,7 @@ class BrokerControl:
 
     def _changes_by_coming(
         self, broker: RegisterBrokerRecord, lost: Collection[Uuid]
-    ) -> Iterator[PartitionChangeRecord]:
+    ) -> Iterator[PartitionChangeRecord | None]:
         broker_id = broker.broker_id
         if broker.in_controlled_shutdown:
             # It may not lead until it has registered again.
@@ -432,7 +477,7 @@ class BrokerControl:
 
     def _changes_on_directories(
         self, broker: RegisterBrokerRecord, lost: Collection[Uuid]
-    ) -> Iterator[PartitionChangeRecord]:
+    ) -> Iterator[PartitionChangeRecord | None]:
         """What was on these directories is gone; the rest of the broker isn't."""
         broker_id = broker.broker_id
         on_lost: Iterator[IndexedPartition] = (

@@ -13,9 +13,11 @@ or when an operation fails in a way that nobody has foreseen: whoever waits is t
 memory goes back to what is committed, sessions and timers are gone. Giving up is always safe;
 another takes over.
 
-A write. The operation returns records; they happen in memory at once and are handed to Raft. The
-answer is parked at the end of what is pending and leaves when that is committed, also if this
-operation wrote nothing: it may have read what is not committed yet.
+A write. The operation returns records; they happen in memory at once and are handed to Raft. One
+that concerns many partitions comes in parts, so that nobody else on the loop waits for long; within
+the controller it is one, since its parts go before all that waits. The answer is parked at the end
+of what is pending and leaves when that is committed, also if this operation wrote nothing: it may
+have read what is not committed yet.
 
 Invariants: records are appended only within the epoch in which this controller leads; an answer
 leaves after everything that it could have seen is committed, in the order of the log; each request
@@ -28,18 +30,18 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.controller.activation import activation_records
 from kraftpy.metadata.controller.context import ControllerContext
+from kraftpy.metadata.controller.description import ControllerDescription
 from kraftpy.metadata.controller.effects import (
     Answer,
     AppendRecords,
     ControllerEffect,
-    ProbeBroker,
     Refuse,
     ResignLeadership,
 )
@@ -56,11 +58,14 @@ from kraftpy.metadata.controller.metrics import ControllerMetrics
 from kraftpy.metadata.controller.operations import Operation, Turn
 from kraftpy.metadata.controller.parts import ControllerParts
 from kraftpy.metadata.controller.periodic import MORE_DELAY_MS, PeriodicTasks
+from kraftpy.metadata.controller.probing import Probing
 from kraftpy.metadata.controller.result import (
     MAX_RECORDS_PER_REQUEST,
     Caller,
     ControllerError,
     ControllerResult,
+    Outcome,
+    Part,
 )
 from kraftpy.metadata.controller.writing import TooManyRecordsError, encoded_batches
 from kraftpy.metadata.image import MetadataImage, Provenance
@@ -70,24 +75,14 @@ from kraftpy.metadata.replay_error import ReplayError
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.world import InternalInvariant, assert_always
 
-__all__ = ["Controller", "ControllerDescription"]
+__all__ = ["Controller"]
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
-class ControllerDescription:
-    """How a controller is, for people and for tests."""
 
-    is_active: bool
-    epoch: int
-    leader_id: int
-    state: ControllerState
-    queue_size: int
-    parked_count: int
-    committed_offset: int
-    applied_offset: int
-    timers: tuple[str, ...]
+_NO_EVENT = Event("none", None, lambda now_ms: None)
 
 
 class _Parked(NamedTuple):
@@ -108,6 +103,7 @@ class Controller:
         "_context",
         "_effects",
         "_end_offset",
+        "_event",
         "_has_handled",
         "_leader_epoch",
         "_leader_id",
@@ -115,6 +111,7 @@ class Controller:
         "_now_ms",
         "_parked",
         "_parts",
+        "_probing",
         "_queue",
         "_tasks",
         "_wall_ms",
@@ -129,8 +126,11 @@ class Controller:
         self._parts = parts
         self._metrics = metrics
         self._queue = EventQueue()
-        self._tasks = PeriodicTasks(parts.tasks, self._queue, self._append, metrics.count_fault)
+        self._tasks = PeriodicTasks(
+            parts.tasks, self._queue, self._append, lambda: self._end_offset, metrics.count_fault
+        )
         self._effects: list[ControllerEffect] = []
+        self._probing = Probing(context, self._queue, self._effects.append)
         self._parked: deque[_Parked] = deque()
         # Raft's newest word on who leads.
         self._leader_epoch = 0
@@ -142,6 +142,8 @@ class Controller:
         self._wall_ms = 0
         self._end_offset = 0
         self._has_handled = False
+        # The one that is being processed, or was last.
+        self._event = _NO_EVENT
         self.state = ControllerState.IDLE
         # Called when there may be something to poll for; whoever drives the controller sets it.
         self.on_work: Callable[[], None] = lambda: None
@@ -242,7 +244,7 @@ class Controller:
         heartbeats = self._context.heartbeats
         if heartbeats is not None:
             heartbeats.note_disconnected(broker_id, now_ms)
-            self._look_for_brokers_at(now_ms)
+            self._probing.look_at(now_ms)
             self.on_work()
 
     def note_refused(self, broker_id: int, now_ms: int) -> None:
@@ -271,7 +273,8 @@ class Controller:
         self._has_handled = queued is not None
         if queued is not None:
             self._process(queued, now_ms)
-        effects, self._effects = self._effects, []
+        effects = self._effects.copy()
+        self._effects.clear()
         return effects
 
     def note_duration(self, duration_ms: float) -> None:
@@ -300,7 +303,7 @@ class Controller:
     # Events.
 
     def _process(self, queued: QueuedEvent, now_ms: int) -> None:
-        event = queued.event
+        event = self._event = queued.event
         outer, self.state = self.state, event.state
         self._metrics.event_started(event.state, now_ms - queued.enqueued_ms)
         has_failed = False
@@ -332,26 +335,40 @@ class Controller:
     ) -> None:
         if not self.is_active:
             raise self._not_controller()
-        result = operation.run(request, caller, Turn(now_ms, self._end_offset))
-        if operation.is_read:
-            self._effects.append(Answer(request_id, result.answer))
-            return
-        if operation.is_users and len(result.records) > MAX_RECORDS_PER_REQUEST:
+        outcome = operation.run(request, caller, Turn(now_ms, self._end_offset))
+        if operation.is_users and len(outcome.records) > MAX_RECORDS_PER_REQUEST:
             raise _too_much()
+        done = partial(self._answer, request_id, operation.is_read)
         try:
-            self._append(result, now_ms)
+            self._carry_out(outcome, done, now_ms)
         except TooManyRecordsError as error:
             if operation.is_users:
                 raise _too_much() from error
             raise
-        # Whatever the operation read or wrote lies at or before what is pending now.
-        offset = self._context.pending_offset
-        if offset is None:
-            self._effects.append(Answer(request_id, result.answer))
-        else:
-            self._parked.append(_Parked(offset, request_id, result.answer))
 
-    def _append(self, result: ControllerResult[object], now_ms: int) -> None:
+    def _carry_out(self, outcome: Outcome[T], done: Callable[[T, int], None], now_ms: int) -> None:
+        """Append what was decided; then go on with the rest of it, before anybody else, or end."""
+        self._append(outcome, now_ms)
+        if isinstance(outcome, Part):
+            rest = partial(self._go_on, outcome.proceed, done)
+            self._queue.go_on_with(replace(self._event, run=rest), now_ms)
+        else:
+            done(outcome.answer, now_ms)
+
+    def _go_on(
+        self, proceed: Callable[[int], Outcome[T]], done: Callable[[T, int], None], now_ms: int
+    ) -> None:
+        self._carry_out(proceed(self._end_offset), done, now_ms)
+
+    def _answer(self, request_id: int, is_read: bool, answer: object, now_ms: int) -> None:
+        # Whatever a write read or wrote lies at or before what is pending now.
+        offset = None if is_read else self._context.pending_offset
+        if offset is None:
+            self._effects.append(Answer(request_id, answer))
+        else:
+            self._parked.append(_Parked(offset, request_id, answer))
+
+    def _append(self, result: Outcome[object], now_ms: int) -> None:
         """Let records happen, and have them appended. All or nothing if they can't be encoded."""
         for records, values in encoded_batches(result):
             epoch, base_offset = self._context.epoch, self._end_offset
@@ -376,16 +393,21 @@ class Controller:
     # What is done in pieces, with everybody who waits served in between.
 
     def _reevaluate(self, now_ms: int) -> None:
-        result = self._parts.reevaluate()
-        self._append(result, now_ms)
-        if result.answer:
+        self._carry_out(self._parts.reevaluate(), self._reevaluated, now_ms)
+
+    def _reevaluated(self, has_more: bool, now_ms: int) -> None:
+        if has_more:
             again = Event("reevaluate", EventKind.REELECT, self._reevaluate)
             self._queue.defer(again.name, again, now_ms + MORE_DELAY_MS)
+        else:
+            self._bring_online(None, now_ms)
 
     def _bring_online(self, topic_name: str | None, now_ms: int) -> None:
-        result = self._parts.bring_online(topic_name)
-        self._append(result, now_ms)
-        if result.answer:
+        done = partial(self._brought_online, topic_name)
+        self._carry_out(self._parts.bring_online(topic_name), done, now_ms)
+
+    def _brought_online(self, topic_name: str | None, has_more: bool, now_ms: int) -> None:
+        if has_more:
             self._bring_online_at(topic_name, now_ms + MORE_DELAY_MS)
 
     def _bring_online_at(self, topic_name: str | None, due_ms: int) -> None:
@@ -430,10 +452,9 @@ class Controller:
             has_open_transaction=has_open_transaction,
         )
         self._append(ControllerResult(records, None), now_ms)
-        self._reevaluate(now_ms)
-        self._bring_online(None, now_ms)
         self._tasks.start(now_ms)
-        self._look_for_brokers_at(now_ms + context.settings.probe_after_ms)
+        self._probing.look_at(now_ms + context.settings.probe_after_ms)
+        self._reevaluate(now_ms)
 
     def _give_up(self, kind: EventKind, now_ms: int, *, must_resign: bool = False) -> None:
         """Stop being the controller, now: before any image of another one's records can come."""
@@ -463,29 +484,8 @@ class Controller:
             ErrorCode.NOT_CONTROLLER, f"The active controller is node {self._leader_id}."
         )
 
-    # Evidence of deaths.
-
-    def _look_for_brokers_at(self, due_ms: int) -> None:
-        look = Event("lookForBrokers", EventKind.BROKER_CHANGE, self._look_for_brokers)
-        self._queue.defer(look.name, look, due_ms)
-
-    def _look_for_brokers(self, now_ms: int) -> None:
-        heartbeats = self._context.heartbeats
-        if heartbeats is None:
-            return
-        for broker_id in heartbeats.to_probe(now_ms):
-            endpoints = self._context.image.brokers[broker_id].end_points
-            heartbeats.probed(broker_id, len(endpoints), now_ms)
-            for endpoint in endpoints:
-                self._effects.append(ProbeBroker(broker_id, endpoint.host, endpoint.port))
-        next_ms = heartbeats.next_deadline_ms()
-        if next_ms is None or next_ms <= now_ms:
-            # Nobody is there to look for; or a session has ended, which is another task's matter.
-            next_ms = now_ms + self._context.settings.probe_after_ms
-        self._look_for_brokers_at(next_ms)
-
     def _fence_dead(self, broker_id: int, now_ms: int) -> None:
-        self._append(self._parts.fence_dead(broker_id), now_ms)
+        self._carry_out(self._parts.fence_dead(broker_id), lambda *_: None, now_ms)
 
     def _refresh_metrics(self) -> None:
         self._metrics.refresh(self._context, self._queue.size, self._now_ms)

@@ -12,8 +12,7 @@ percentage.) Partitions under reassignment are left alone: their leader is chose
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from kraftpy.metadata.controller.context import ControllerContext
@@ -31,6 +30,8 @@ from kraftpy.metadata.controller.result import (
     Caller,
     ControllerError,
     ControllerResult,
+    Outcome,
+    in_parts,
 )
 from kraftpy.metadata.image import TopicImage
 from kraftpy.metadata.records import (
@@ -92,7 +93,7 @@ class ElectionControl:
 
     # By timer.
 
-    def balance_leaders(self) -> ControllerResult[bool]:
+    def balance_leaders(self) -> Outcome[bool]:
         """Give leadership back to preferred replicas, where too much of it has moved."""
         strayed = [
             (topic, partition)
@@ -101,35 +102,38 @@ class ElectionControl:
         ]
         unbalanced = self._unbalanced_brokers(strayed)
         builders = ChangeBuilders(self._context)
-        result = _capped(
-            record
+
+        def note(has_more: bool) -> None:
+            self._being_balanced = unbalanced if has_more else frozenset()
+
+        changes = (
+            _elected(builders, topic, partition, Election.PREFERRED)
             for topic, partition in strayed
             if partition.replicas[0] in unbalanced
-            and (record := _elected(builders, topic, partition, Election.PREFERRED)) is not None
         )
-        self._being_balanced = unbalanced if result.answer else frozenset()
-        return result
+        return _run_of(self._context, changes, note)
 
-    def elect_unclean(self) -> ControllerResult[bool]:
+    def elect_unclean(self) -> Outcome[bool]:
         """Find leaders, whatever they have, for topics that want one at any price."""
         context = self._context
         builders = ChangeBuilders(context)
-        return _capped(
-            record
-            for topic, partition in context.partition_states.to_bring_online()
+        changes = (
+            _elected(builders, topic, partition, Election.UNCLEAN)
             if builders.allows_unclean(topic)
-            and (record := _elected(builders, topic, partition, Election.UNCLEAN)) is not None
+            else None
+            for topic, partition in context.partition_states.to_bring_online()
         )
+        return _run_of(context, changes)
 
     # After something has changed.
 
-    def bring_online(self, topic_name: str | None = None) -> ControllerResult[bool]:
+    def bring_online(self, topic_name: str | None = None) -> Outcome[bool]:
         """Find leaders for partitions without one, of a topic or of all, as far as is allowed.
 
         For a controller that has just become active, and for settings that allow more than before.
         """
         waiting = self._context.partition_states.to_bring_online(topic_name)
-        return _capped(leader_and_isr_changes(self._context, partitions=waiting))
+        return _run_of(self._context, leader_and_isr_changes(self._context, partitions=waiting))
 
     # Inside.
 
@@ -239,7 +243,31 @@ def _elected(
     return record if record is not None and record.leader > NO_LEADER else None
 
 
-def _capped(changes: Iterator[PartitionChangeRecord]) -> ControllerResult[bool]:
-    records = tuple(islice(changes, MAX_ELECTIONS_PER_RUN))
-    has_more = next(changes, None) is not None
-    return ControllerResult(records, has_more, is_atomic=False)
+def _ignore(has_more: bool) -> None:
+    """Nobody else wants to know."""
+
+
+def _run_of(
+    context: ControllerContext,
+    changes: Iterator[PartitionChangeRecord | None],
+    note: Callable[[bool], None] = _ignore,
+) -> Outcome[bool]:
+    """The first changes, in parts. `note` is told at the end whether there may be more."""
+
+    def finish(records: tuple[PartitionChangeRecord, ...], _: int) -> ControllerResult[bool]:
+        has_more = any(True for _ in changes)
+        note(has_more)
+        return ControllerResult(records, has_more, is_atomic=False)
+
+    return in_parts(_capped(changes), context.settings.partitions_at_once, finish, 0)
+
+
+def _capped(
+    changes: Iterator[PartitionChangeRecord | None],
+) -> Iterator[PartitionChangeRecord | None]:
+    count = 0
+    for change in changes:
+        yield change
+        count += change is not None
+        if count == MAX_ELECTIONS_PER_RUN:
+            return

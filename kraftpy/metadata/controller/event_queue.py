@@ -8,6 +8,7 @@ writes the controller's state. So a handler needs no lock and sees no half of an
 - A deferred event has a tag and a time. There is one for each tag, which can be moved earlier or
   cancelled. When its time has come it goes before all ordinary ones: a busy queue delays neither
   fencing nor the sign of life in the log.
+- An operation that is done in parts goes on before everything else, deferred events too.
 - An event may have a deadline. Taken out too late, it is refused and not run.
 - `clear_and_put` refuses everything that waits, in one step, in favour of a single event.
 
@@ -171,9 +172,11 @@ class QueuedEvent:
 class EventQueue:
     """Ordinary events in order, and deferred ones by tag. Time is an argument."""
 
-    __slots__ = ("_deferred", "_is_closed", "_ordinary")
+    __slots__ = ("_deferred", "_is_closed", "_ordinary", "_unfinished")
 
     def __init__(self) -> None:
+        # The next part of the operation that was taken last.
+        self._unfinished: QueuedEvent | None = None
         self._ordinary: deque[QueuedEvent] = deque()
         self._deferred: dict[str, QueuedEvent] = {}
         self._is_closed = False
@@ -209,6 +212,10 @@ class EventQueue:
             self._ordinary.appendleft(queued)
         return queued
 
+    def go_on_with(self, event: Event, now_ms: int) -> None:
+        """Let this be taken next, whatever else there is: the event taken last is not done yet."""
+        self._unfinished = QueuedEvent(event, now_ms, None)
+
     def defer(self, tag: str, event: Event, due_ms: int) -> None:
         """Have it run at that time, instead of what the tag has, unless that is due earlier."""
         waiting = self._deferred.get(tag)
@@ -232,6 +239,9 @@ class EventQueue:
 
     def take(self, now_ms: int) -> QueuedEvent | None:
         """The event whose turn it is; None if there is nothing to do now."""
+        unfinished, self._unfinished = self._unfinished, None
+        if unfinished is not None:
+            return unfinished
         due_tag = self._next_tag()
         if due_tag is not None and self._deferred[due_tag].enqueued_ms <= now_ms:
             return self._deferred.pop(due_tag)
@@ -239,6 +249,8 @@ class EventQueue:
 
     def next_due_ms(self) -> int | None:
         """When there is something to take: in the past if there is already, None for never."""
+        if self._unfinished is not None:
+            return self._unfinished.enqueued_ms
         if self._ordinary:
             return self._ordinary[0].enqueued_ms
         tag = self._next_tag()
@@ -249,7 +261,10 @@ class EventQueue:
         return min(self._deferred, key=lambda tag: self._deferred[tag].enqueued_ms, default=None)
 
     def _clear(self, error: ControllerError) -> None:
-        waiting = tuple(self._ordinary)
+        waiting = list(self._ordinary)
+        if self._unfinished is not None:
+            waiting.insert(0, self._unfinished)
+            self._unfinished = None
         self._ordinary.clear()
         self._deferred.clear()
         for queued in waiting:

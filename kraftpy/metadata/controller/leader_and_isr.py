@@ -98,12 +98,12 @@ def leader_and_isr_changes(
     adding: int | None = None,
     uncleanly_stopped: int | None = None,
     partitions: Iterable[tuple[TopicImage, PartitionRecord]],
-) -> Iterator[PartitionChangeRecord]:
-    """The changes that some of `partitions` need when a broker comes or goes.
+) -> Iterator[PartitionChangeRecord | None]:
+    """The change that each of `partitions` needs when a broker comes or goes; None for none.
 
     `removing` is judged as gone and leaves every ISR; `adding` as there; `uncleanly_stopped` is
-    gone, and what it had may be, too: it leaves the eligible leader replicas as well. Records come
-    in the order of the partitions. The context must not change before the last has been taken.
+    gone, and what it had may be, too: it leaves the eligible leader replicas as well. Nothing else
+    may happen before the last has been taken than the changes that were.
     """
     is_acceptable = _acceptable_but_for(context, removing, adding, uncleanly_stopped)
     builders = ChangeBuilders(context, is_acceptable)
@@ -119,8 +119,7 @@ def leader_and_isr_changes(
                 builder.isr = tuple([replica for replica in isr if replica not in gone])
             builder.uncleanly_stopped = emptied
             record = builder.build()
-        if record is not None:
-            yield record
+        yield record
 
 
 def _acceptable_but_for(

@@ -25,7 +25,7 @@ from kraftpy.metadata.controller.producer_ids import ProducerIdControl
 from kraftpy.metadata.controller.quotas import QuotaControl
 from kraftpy.metadata.controller.reassignment import ReassignmentControl
 from kraftpy.metadata.controller.replica_directories import ReplicaDirectories
-from kraftpy.metadata.controller.result import Caller, ControllerResult
+from kraftpy.metadata.controller.result import Caller, Outcome
 from kraftpy.metadata.controller.scram import ScramControl
 from kraftpy.metadata.controller.topics import TopicControl
 from kraftpy.protocol.schema.k19_create_topics import CreateTopicsRequest
@@ -70,7 +70,7 @@ class Operation:
     """How one kind of request is served."""
 
     name: str
-    run: Callable[[Any, Caller, Turn], ControllerResult[object]]
+    run: Callable[[Any, Caller, Turn], Outcome[object]]
     # What the request is in Kafka's table of events; it may depend on what is asked for.
     kind: Callable[[Any], EventKind | None]
     # What a user asks for must fit one batch, or is refused; what the cluster needs is cut.
@@ -189,15 +189,15 @@ def _broker_operations(controls: Controls) -> dict[type[Any], Operation]:
 
 def _users(
     name: str,
-    run: Callable[[Any, Caller], ControllerResult[object]],
+    run: Callable[[Any, Caller], Outcome[object]],
     kind: EventKind | None = None,
 ) -> Operation:
     return Operation(name, _timeless(run), _always(kind), is_users=True)
 
 
 def _timeless(
-    run: Callable[[Any, Caller], ControllerResult[object]],
-) -> Callable[[Any, Caller, Turn], ControllerResult[object]]:
+    run: Callable[[Any, Caller], Outcome[object]],
+) -> Callable[[Any, Caller, Turn], Outcome[object]]:
     return lambda request, caller, turn: run(request, caller)
 
 

@@ -23,7 +23,7 @@ from kraftpy.metadata.controller.producer_ids import ProducerIdControl
 from kraftpy.metadata.controller.quotas import QuotaControl
 from kraftpy.metadata.controller.reassignment import ReassignmentControl
 from kraftpy.metadata.controller.replica_directories import ReplicaDirectories
-from kraftpy.metadata.controller.result import ControllerResult
+from kraftpy.metadata.controller.result import Outcome
 from kraftpy.metadata.controller.scram import ScramControl
 from kraftpy.metadata.controller.topic_names import TopicNames
 from kraftpy.metadata.controller.topics import TopicControl
@@ -45,11 +45,11 @@ class ControllerParts:
     # The records that an empty log begins with; metadata.version is the first.
     bootstrap: tuple[MetadataRecord, ...]
     # A part of what a new controller finds to be put right; whether there is more.
-    reevaluate: Callable[[], ControllerResult[bool]]
+    reevaluate: Callable[[], Outcome[bool]]
     # Leaders for the partitions that have none, of one topic or of all; whether there are more.
-    bring_online: Callable[[str | None], ControllerResult[bool]]
+    bring_online: Callable[[str | None], Outcome[bool]]
     # Fences a broker of whose death there is evidence.
-    fence_dead: Callable[[int], ControllerResult[object]]
+    fence_dead: Callable[[int], Outcome[object]]
     # The image before the transaction that the committed log leaves open, if it does.
     open_transaction: Callable[[], MetadataImage | None]
 

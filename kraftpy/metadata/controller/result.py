@@ -6,13 +6,24 @@ cut into several batches, each of which makes sense alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from itertools import islice
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from kraftpy.metadata.records import MetadataRecord
 from kraftpy.protocol.errors import ErrorCode
 
-__all__ = ["MAX_RECORDS_PER_REQUEST", "Caller", "ControllerError", "ControllerResult", "Refusal"]
+__all__ = [
+    "MAX_RECORDS_PER_REQUEST",
+    "Caller",
+    "ControllerError",
+    "ControllerResult",
+    "Outcome",
+    "Part",
+    "Refusal",
+    "in_parts",
+]
 
 # What one request of a user may write; more is refused with POLICY_VIOLATION.
 MAX_RECORDS_PER_REQUEST: Final = 10_000
@@ -21,6 +32,7 @@ MAX_RECORDS_PER_REQUEST: Final = 10_000
 MAX_MESSAGE_LENGTH: Final = 1000
 
 T_co = TypeVar("T_co", covariant=True)
+Record = TypeVar("Record", bound=MetadataRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +42,40 @@ class ControllerResult(Generic[T_co]):
     records: tuple[MetadataRecord, ...]
     answer: T_co
     is_atomic: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[T_co]):
+    """Some of the records of an operation whose whole would keep everybody else waiting.
+
+    They are appended like those of a result that is not atomic. Then `proceed` is called, with the
+    offset that its first record will get, before anything else happens in the controller: whoever
+    asks sees the operation done, or not begun. A controller that dies in between leaves what was
+    appended, so each record must be right without those behind it.
+    """
+
+    records: tuple[MetadataRecord, ...]
+    proceed: Callable[[int], Outcome[T_co]]
+
+
+Outcome: TypeAlias = ControllerResult[T_co] | Part[T_co]
+
+
+def in_parts(
+    changes: Iterator[Record | None],
+    size: int,
+    finish: Callable[[tuple[Record, ...], int], Outcome[T_co]],
+    next_offset: int,
+) -> Outcome[T_co]:
+    """The records of an operation, `size` steps at a time; None is a step without a record.
+
+    `finish` makes the result out of the last part and the offset that its first record will get.
+    """
+    taken = list(islice(changes, size))
+    records = tuple(record for record in taken if record is not None)
+    if len(taken) < size:
+        return finish(records, next_offset)
+    return Part(records, lambda offset: in_parts(changes, size, finish, offset))
 
 
 class ControllerError(Exception):

@@ -17,7 +17,8 @@ from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 import trio
 
-from kraftpy.metadata.controller.controller import Controller, ControllerDescription
+from kraftpy.metadata.controller.controller import Controller
+from kraftpy.metadata.controller.description import ControllerDescription
 from kraftpy.metadata.controller.effects import (
     Answer,
     AppendRecords,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from kraftpy.metadata.batches import MAX_BATCH_BYTES
-from kraftpy.metadata.controller.result import MAX_RECORDS_PER_REQUEST, ControllerResult
+from kraftpy.metadata.controller.result import MAX_RECORDS_PER_REQUEST, ControllerResult, Outcome
 from kraftpy.metadata.record_format import encode_record
 from kraftpy.metadata.records import MetadataRecord
 
@@ -32,10 +32,11 @@ class EncodedBatch(NamedTuple):
     values: tuple[bytes, ...]
 
 
-def encoded_batches(result: ControllerResult[object]) -> list[EncodedBatch]:
+def encoded_batches(result: Outcome[object]) -> list[EncodedBatch]:
     """The batches that hold a result; none if it has no records."""
     batches = list(_cut(result.records))
-    if result.is_atomic and len(batches) > 1:
+    is_atomic = isinstance(result, ControllerResult) and result.is_atomic
+    if is_atomic and len(batches) > 1:
         raise TooManyRecordsError(f"{len(result.records)} records in one atomic change")
     return batches
 
