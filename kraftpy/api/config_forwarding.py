@@ -92,7 +92,7 @@ class ConfigForwardingHandler(ForwardingHandler):
             self._config.check(settings, per_broker=bool(name))
         except ConfigurationError as error:
             reasons = "; ".join(str(problem) for problem in error.problems)
-            return Refusal(ErrorCode.INVALID_CONFIG, reasons)
+            return Refusal(ErrorCode.INVALID_REQUEST, reasons)
         return None
 
     def _result(self, resource: Any, refusal: Refusal) -> Any:

@@ -273,7 +273,7 @@ class Partition:
     def check_epoch(self, leader_epoch: int) -> ErrorCode:
         """Whether the asker's idea of the leadership, if it has one, is this one."""
         known = self._isr_state.committed.leader_epoch
-        if leader_epoch in (known, UNKNOWN):
+        if leader_epoch == known or leader_epoch < 0:
             return ErrorCode.NONE
         if leader_epoch < known:
             return ErrorCode.FENCED_LEADER_EPOCH

@@ -101,7 +101,7 @@ def test_what_doesn_t_fit_goes_no_further(key: int) -> None:
         resource(key, TOPIC, "t"),
         resource(key, BROKER, "", node_id="7"),
     )
-    refused = int(ErrorCode.INVALID_CONFIG)
+    refused = int(ErrorCode.INVALID_REQUEST)
     assert answer == [("t", 0), ("1", refused), ("", refused)]
     assert controller.reached == [[(TOPIC, "t")]]
 
@@ -110,7 +110,7 @@ def test_what_doesn_t_fit_goes_no_further(key: int) -> None:
 def test_when_nothing_fits_the_controller_is_not_asked(key: int) -> None:
     controller = AcceptingController()
     answer = ask(key, controller, resource(key, BROKER, "1", listeners="X://"))
-    assert answer == [("1", ErrorCode.INVALID_CONFIG)]
+    assert answer == [("1", ErrorCode.INVALID_REQUEST)]
     assert controller.reached == []
 
 
@@ -124,7 +124,7 @@ def test_settings_are_judged_together_with_those_that_stay() -> None:
     """Key by key these are in order; the buffer for two cleaners would be too small."""
     key = 44
     small = resource(key, BROKER, "1", log_cleaner_dedupe_buffer_size="1048577")
-    assert ask(key, AcceptingController(), small) == [("1", ErrorCode.INVALID_CONFIG)]
+    assert ask(key, AcceptingController(), small) == [("1", ErrorCode.INVALID_REQUEST)]
     fewer = resource(
         key, BROKER, "1", log_cleaner_dedupe_buffer_size="1048577", log_cleaner_threads="1"
     )

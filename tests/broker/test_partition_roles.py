@@ -162,6 +162,8 @@ def test_epochs_are_checked() -> None:
     assert partition.check_epoch(6) is ErrorCode.UNKNOWN_LEADER_EPOCH
     assert partition.check_epoch(5) is ErrorCode.NONE
     assert partition.check_epoch(-1) is ErrorCode.NONE
+    # As Kafka has it: no negative number is an epoch.
+    assert partition.check_epoch(-7) is ErrorCode.NONE
 
 
 def test_a_follower_appends_what_its_leader_answers() -> None:

@@ -108,7 +108,7 @@ def test_listeners_do_not_change_while_a_node_runs() -> None:
         await rig.start("n1")
         change = {"listeners": "PLAINTEXT://n1:9999,CONTROLLER://n1:9093"}
         result = await rig.try_to_alter(ConfigKind.BROKER, "1", change)
-        assert result.error_code == ErrorCode.INVALID_CONFIG
+        assert result.error_code == ErrorCode.INVALID_REQUEST
         assert "set it in its file and restart" in result.error_message
 
     run_nodes(scenario)
