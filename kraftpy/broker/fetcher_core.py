@@ -308,7 +308,7 @@ class FetcherCore:
                 self._session.drop(state.key)
                 self._find(state, Phase.FINDING_END)
             case ErrorCode.FENCED_LEADER_EPOCH:
-                self._fail(state, f"its leader epoch {state.leader_epoch} is over")
+                self._fail(state, f"its leader epoch {state.leader_epoch} is over", logging.INFO)
             case error_code:
                 self._delay(state, now_ms, error_name(error_code))
 
@@ -444,7 +444,7 @@ class FetcherCore:
         del self._finding[phase][partition.topic_partition]
         end = partition.log.log_end_offset
         if found.error_code == ErrorCode.FENCED_LEADER_EPOCH:
-            self._fail(state, f"its leader epoch {state.leader_epoch} is over")
+            self._fail(state, f"its leader epoch {state.leader_epoch} is over", logging.INFO)
         elif found.error_code != ErrorCode.NONE:
             self._delay(state, now_ms, error_name(found.error_code))
         elif found.offset < 0:
@@ -488,10 +488,10 @@ class FetcherCore:
             else:
                 self._begin(state)
 
-    def _fail(self, state: FetchState, reason: str) -> None:
-        """Only metadata can help: it adds the partition again."""
+    def _fail(self, state: FetchState, reason: str, level: int = logging.WARNING) -> None:
+        """Only metadata can help: it adds the partition again, and is often on its way."""
         topic_partition = state.partition.topic_partition
-        _log.warning("%s is not fetched any more: %s", state.partition, reason)
+        _log.log(level, "%s is not fetched any more: %s", state.partition, reason)
         self.remove((topic_partition,))
         self.failed[topic_partition] = reason
 

@@ -322,8 +322,10 @@ def test_a_partition_that_is_added_again_is_not_delayed() -> None:
     assert fetcher.asked() == {}
 
 
-def test_a_leadership_that_is_over_fails_the_partition_until_it_is_added() -> None:
-    """REP-55, REP-66, REP-67."""
+def test_a_leadership_that_is_over_fails_the_partition_until_it_is_added(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """REP-55, REP-66, REP-67: nothing to worry about, the leader has heard of it earlier."""
     partition = follower()
     fetcher = Fetcher(partition, follower(T1))
     fetcher.fetch()
@@ -338,6 +340,7 @@ def test_a_leadership_that_is_over_fails_the_partition_until_it_is_added() -> No
     assert fetcher.core.failed == {}
     fetcher.answer(data(error=ErrorCode.FENCED_LEADER_EPOCH))
     assert fetcher.asked()[0].current_leader_epoch == 6
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 def test_a_failed_request_delays_all_and_is_told_anew() -> None:
