@@ -81,7 +81,7 @@ async def test_becomes_leader_and_follower(rig: Rig, autojump_clock: object) -> 
 async def test_an_unchanged_leader_epoch_leaves_the_fetcher_alone(
     rig: Rig, autojump_clock: object
 ) -> None:
-    """REP-103, REP-100: only a new leadership restarts it, with the new leader and epoch."""
+    """REP-103, REP-100, KRF-129: only a new leadership restarts it, with its leader and epoch."""
     async with rig.running():
         await rig.apply(*topic("t", 2))
         await rig.apply(PartitionChangeRecord(0, topic_id("t"), isr=(2, 1)))

@@ -353,7 +353,7 @@ def test_a_registration_and_an_unregistration_in_parts() -> None:
 
 
 def test_a_controller_that_loses_its_role_between_two_parts_does_not_go_on() -> None:
-    """Whoever asked is told, and what was not committed never happened."""
+    """KRF-60: what was decided and not handed to Raft is never written. Whoever asked is told."""
     rig = in_twos(broker(1), broker(3), *many_partitions(5))
     rig.submit(1, heartbeat(1, offset=rig.end_offset - 1, want_fence=True), Caller(2))
     rig.poll()
@@ -368,6 +368,53 @@ def test_a_controller_that_loses_its_role_between_two_parts_does_not_go_on() -> 
 def test_a_cluster_in_order_is_left_alone() -> None:
     rig = whole(broker(1), broker(2), topic("a"), partition((1, 2), (1, 2), leader=2))
     assert rig.appended == []
+
+
+def test_a_move_that_waits_for_a_broker_goes_on_when_it_comes() -> None:
+    """CTL-64: nobody has to ask again; its replica joins, and that is the end of the move."""
+    rig = whole(
+        broker(1),
+        broker(2),
+        broker(3, fenced=True),
+        topic("a"),
+        partition((1, 2), (1, 2), leader=1),
+    )
+    move = k45.ReassignablePartition(partition_index=0, replicas=[1, 3])
+    asked = [k45.ReassignableTopic(name="a", partitions=[move])]
+    rig.submit(1, k45.AlterPartitionReassignmentsRequest(topics=asked), Caller(0))
+    rig.run()
+    rig.commit()
+    waiting = rig.context.stable.topics["a"].partitions[0]
+    assert (waiting.replicas, waiting.isr) == ((1, 3, 2), (1, 2))
+    assert (waiting.adding_replicas, waiting.removing_replicas) == ((3,), (2,))
+    joining = [
+        k56.BrokerState(broker_id=broker_id, broker_epoch=broker_id) for broker_id in (1, 2, 3)
+    ]
+
+    def join(request_id: int) -> ErrorCode:
+        alteration = k56.RequestPartitionData(
+            leader_epoch=waiting.leader_epoch,
+            new_isr_with_epochs=joining,
+            partition_epoch=waiting.partition_epoch,
+        )
+        topics = [k56.RequestTopicData(topic_id=topic("a").topic_id, partitions=[alteration])]
+        request = k56.AlterPartitionRequest(broker_id=1, broker_epoch=1, topics=topics)
+        rig.submit(request_id, request, Caller(3))
+        rig.run()
+        rig.commit()
+        rig.run()
+        answer: k56.AlterPartitionResponse = dict(rig.answers)[request_id]  # type: ignore[assignment]
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    assert join(2) is ErrorCode.INELIGIBLE_REPLICA
+    rig.submit(3, heartbeat(3, offset=rig.end_offset - 1), Caller(2))
+    rig.run()
+    rig.commit()
+    assert join(4) is ErrorCode.NONE
+    done = rig.context.stable.topics["a"].partitions[0]
+    assert (done.replicas, done.isr, done.leader) == ((1, 3), (1, 3), 1)
+    assert not done.adding_replicas
+    assert not done.removing_replicas
 
 
 # Tasks.

@@ -66,7 +66,7 @@ def test_a_topic_goes_when_its_last_replica_is_reported() -> None:
 
 
 def test_a_broker_that_is_down_holds_back_only_its_own_part() -> None:
-    """CTL-100, 101: ineligible while it is away, deleted without further ado when it is back."""
+    """CTL-100, CTL-101: ineligible while it is away, deleted when it is back, unasked."""
     life = Life(*BASE, *PARTITIONS, change(3, 1))
     life.append(REMOVE)
     assert counts(life.context) == (1, 4, 1, 1)

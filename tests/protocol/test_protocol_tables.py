@@ -272,3 +272,8 @@ def test_versions_are_read_as_kafka_writes_them() -> None:
 def test_loose_messages_are_all_there() -> None:
     """Headers, the consumer protocol, control records, the forwarded principal."""
     assert len({each.__name__ for each in LOOSE_MESSAGES}) == 12
+
+
+def test_what_went_with_zookeeper_is_not_offered() -> None:
+    """CTL-85: Kafka 4 has no ControlledShutdown (7); a heartbeat's wish to stop is in its place."""
+    assert [key for key in range(max(API)) if key not in API][:4] == [4, 5, 6, 7]
