@@ -177,6 +177,28 @@ def test_a_rebalance_begins_while_the_new_id_is_stored() -> None:
     assert rig.state == "CompletingRebalance"
 
 
+def test_a_rebalance_waits_for_others_while_the_new_id_is_stored() -> None:
+    """GRP-41: then the member waits for them too."""
+    rig = ClassicRig()
+    leader, _ = two_statics(rig)
+    late = rig.member(version=3)
+    late.join()
+    leader.join()
+    again = rig.member(instance_id="b")
+    again.join()
+    rebalance([leader, late, again])
+    rig.commits_at_once = False
+    third = rig.member(instance_id="b")
+    third.join()
+    rig.flush()
+    leader.join()
+    rig.commit()
+    assert rig.state == "PreparingRebalance"
+    assert not third.joining.is_answered
+    late.join()
+    assert third.joined().generation_id == 3
+
+
 def test_it_is_replaced_twice_while_the_first_id_is_stored() -> None:
     """GRP-42: each is answered once, and the last one is told when its own id is stored."""
     rig = ClassicRig()

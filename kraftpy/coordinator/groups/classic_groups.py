@@ -28,6 +28,7 @@ from kraftpy.coordinator.groups.classic_static import ClassicReplacements
 from kraftpy.coordinator.groups.classic_sync import ClassicAssignments
 from kraftpy.coordinator.groups.directory import GroupDirectory
 from kraftpy.coordinator.groups.group import Group, GroupType
+from kraftpy.coordinator.groups.metrics import GroupMetrics
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.outcome import CoordinatorError, CoordinatorRecord, Outcome
 from kraftpy.coordinator.ports import ShardContext
@@ -76,6 +77,7 @@ class ClassicGroups:
         *,
         rebalances: ClassicRebalances,
         consumers: ClassicMembers,
+        metrics: GroupMetrics,
     ) -> None:
         self._context = context
         self._directory = directory
@@ -86,7 +88,7 @@ class ClassicGroups:
         self._random = random
         self._consumers = consumers
         self._rebalances = rebalances
-        self._assignments = ClassicAssignments(context, rebalances)
+        self._assignments = ClassicAssignments(context, rebalances, metrics)
         self._replacements = ClassicReplacements(rebalances)
 
     # Joining.

@@ -10,6 +10,7 @@ from kraftpy.coordinator.groups.classic_group import ClassicGroup, ClassicState
 from kraftpy.coordinator.groups.classic_member import ClassicMember, SyncReply
 from kraftpy.coordinator.groups.classic_rebalance import ClassicRebalances
 from kraftpy.coordinator.groups.classic_records import registration
+from kraftpy.coordinator.groups.metrics import GroupMetrics
 from kraftpy.coordinator.outcome import CoordinatorError, Outcome
 from kraftpy.coordinator.ports import ShardContext
 from kraftpy.protocol.errors import ErrorCode
@@ -21,11 +22,14 @@ log = logging.getLogger(__name__)
 
 
 class ClassicAssignments:
-    __slots__ = ("_context", "_rebalances")
+    __slots__ = ("_context", "_metrics", "_rebalances")
 
-    def __init__(self, context: ShardContext, rebalances: ClassicRebalances) -> None:
+    def __init__(
+        self, context: ShardContext, rebalances: ClassicRebalances, metrics: GroupMetrics
+    ) -> None:
         self._context = context
         self._rebalances = rebalances
+        self._metrics = metrics
 
     def sync(
         self, group: ClassicGroup, request: SyncGroupRequest, reply: SyncReply
@@ -75,6 +79,7 @@ class ClassicAssignments:
 
     def _hand_out(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         group.assigned(self._context.clock.wall_ms())
+        self._metrics.completed_rebalances(1)
         for member in list(group.members.values()):
             member.assignment = assignments.get(member.member_id, b"")
             if member.answer_sync(_answer(group, member)):

@@ -12,6 +12,7 @@ from kraftpy.coordinator.groups.classic_rebalance import ClassicRebalances
 from kraftpy.coordinator.groups.consumer_groups import ConsumerGroups
 from kraftpy.coordinator.groups.directory import GroupDirectory
 from kraftpy.coordinator.groups.listing import GroupListing
+from kraftpy.coordinator.groups.metrics import GroupMetrics
 from kraftpy.coordinator.groups.offsets import Offsets
 from kraftpy.coordinator.groups.offsets_expiry import OffsetsExpiry
 from kraftpy.coordinator.groups.settings import GroupSettings
@@ -19,6 +20,7 @@ from kraftpy.coordinator.outcome import CoordinatorRecord
 from kraftpy.coordinator.ports import ShardContext
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.image import MetadataImage
+from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.protocol.schema.group_records import (
     GroupMetadataKey,
     LegacyOffsetCommitKey,
@@ -32,7 +34,15 @@ __all__ = ["GroupMachine"]
 class GroupMachine:
     __slots__ = ("_expiry", "classic", "consumers", "directory", "listing", "offsets")
 
-    def __init__(self, context: ShardContext, settings: GroupSettings, random: Random) -> None:
+    def __init__(
+        self,
+        context: ShardContext,
+        settings: GroupSettings,
+        random: Random,
+        metrics: GroupMetrics | None = None,
+    ) -> None:
+        """`metrics` are those of all shards; without them, nobody looks."""
+        metrics = GroupMetrics(MetricRegistry()) if metrics is None else metrics
         self.directory = GroupDirectory(context.timeline)
         rebalances = ClassicRebalances(context, self.directory, settings)
         self.consumers = ConsumerGroups(context, self.directory, settings, random, rebalances)
@@ -43,10 +53,13 @@ class GroupMachine:
             random,
             rebalances=rebalances,
             consumers=self.consumers,
+            metrics=metrics,
         )
-        self.offsets = Offsets(context, self.directory, settings, self.classic.keep_alive)
+        self.offsets = Offsets(
+            context, self.directory, settings, metrics, keep_alive=self.classic.keep_alive
+        )
         self.listing = GroupListing(self.directory, self.offsets)
-        self._expiry = OffsetsExpiry(context, self.directory, self.offsets, settings)
+        self._expiry = OffsetsExpiry(context, self.directory, self.offsets, settings, metrics)
 
     def replay(
         self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord

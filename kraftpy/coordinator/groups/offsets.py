@@ -12,6 +12,7 @@ from typing import Final
 from kraftpy.coordinator.groups.classic_group import ClassicGroup
 from kraftpy.coordinator.groups.directory import GroupDirectory, no_such_group
 from kraftpy.coordinator.groups.group import CommitCheck
+from kraftpy.coordinator.groups.metrics import GroupMetrics
 from kraftpy.coordinator.groups.offsets_state import OffsetState, StoredOffset
 from kraftpy.coordinator.groups.offsets_table import TopicPartition
 from kraftpy.coordinator.groups.settings import GroupSettings
@@ -66,19 +67,29 @@ _KNOWS_NO_SUCH_GROUP: Final = 9
 
 
 class Offsets:
-    __slots__ = ("_context", "_directory", "_keep_alive", "_max_metadata_length", "state")
+    __slots__ = (
+        "_context",
+        "_directory",
+        "_keep_alive",
+        "_max_metadata_length",
+        "_metrics",
+        "state",
+    )
 
     def __init__(
         self,
         context: ShardContext,
         directory: GroupDirectory,
         settings: GroupSettings,
+        metrics: GroupMetrics,
+        *,
         keep_alive: Callable[[ClassicGroup, str], None],
     ) -> None:
         """`keep_alive` is told of members that commit."""
         self._context = context
         self._directory = directory
         self._max_metadata_length = settings.offset_metadata_max_length
+        self._metrics = metrics
         self._keep_alive = keep_alive
         self.state = OffsetState(context.timeline)
 
@@ -109,6 +120,7 @@ class Offsets:
                 for topic in request.topics
             ]
         )
+        self._metrics.offset_commits(len(commit.records))
         return Outcome(commit.records, answer)
 
     def commit_transactional(
@@ -144,6 +156,7 @@ class Offsets:
                 for topic in request.topics
             ]
         )
+        self._metrics.offset_commits(len(commit.records))
         return Outcome(commit.records, answer)
 
     def _check_commit(self, request: OffsetCommitRequest, api_version: int) -> CommitCheck | None:
@@ -283,6 +296,7 @@ class Offsets:
                 if not is_subscribed and self._is_there(request.group_id, partition):
                     records.append(offset_tombstone(request.group_id, partition))
             answer.topics.append(response)
+        self._metrics.offset_deletions(len(records))
         return Outcome(records, answer)
 
     def tombstones(self, group_id: str) -> list[CoordinatorRecord]:

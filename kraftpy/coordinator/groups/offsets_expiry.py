@@ -15,11 +15,13 @@ from typing import Final
 
 from kraftpy.coordinator.groups.directory import GroupDirectory
 from kraftpy.coordinator.groups.group import Group
+from kraftpy.coordinator.groups.metrics import GroupMetrics
 from kraftpy.coordinator.groups.offsets import Offsets, offset_tombstone
 from kraftpy.coordinator.groups.offsets_state import StoredOffset
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.outcome import CoordinatorRecord, Outcome
 from kraftpy.coordinator.ports import ShardContext
+from kraftpy.protocol.schema.group_records import OffsetCommitKey
 
 __all__ = ["OffsetsExpiry"]
 
@@ -32,7 +34,7 @@ _SLICE: Final = 500
 
 
 class OffsetsExpiry:
-    __slots__ = ("_context", "_deleted", "_directory", "_offsets", "_settings", "expired_count")
+    __slots__ = ("_context", "_deleted", "_directory", "_metrics", "_offsets", "_settings")
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class OffsetsExpiry:
         directory: GroupDirectory,
         offsets: Offsets,
         settings: GroupSettings,
+        metrics: GroupMetrics,
     ) -> None:
         self._context = context
         self._directory = directory
@@ -47,7 +50,7 @@ class OffsetsExpiry:
         self._settings = settings
         # Topics whose offsets are being deleted, and where the log ended when they went.
         self._deleted: dict[str, int] = {}
-        self.expired_count = 0
+        self._metrics = metrics
 
     # Expiry.
 
@@ -58,18 +61,21 @@ class OffsetsExpiry:
 
     def _begin_round(self) -> Outcome[None]:
         group_ids = deque(group.group_id for group in self._directory.all())
-        return self._expire(group_ids, self.expired_count, self._context.clock.monotonic_ms())
+        return self._expire(group_ids, 0, self._context.clock.monotonic_ms())
 
-    def _expire(self, group_ids: deque[str], count_before: int, started_ms: int) -> Outcome[None]:
+    def _expire(self, group_ids: deque[str], count: int, started_ms: int) -> Outcome[None]:
         records = self._slice(group_ids, self._expired_of)
+        expired = sum(isinstance(record.key, OffsetCommitKey) for record in records)
+        self._metrics.offset_expirations(expired)
+        count += expired
         if group_ids:
-            rest = partial(self._expire, group_ids, count_before, started_ms)
+            rest = partial(self._expire, group_ids, count, started_ms)
             self._context.timers.schedule(_EXPIRY_KEY, 0, rest)
         else:
             self.start()
             log.info(
                 "removed %d expired offsets in %d ms",
-                self.expired_count - count_before,
+                count,
                 self._context.clock.monotonic_ms() - started_ms,
             )
         return Outcome(records, is_atomic=False)
@@ -89,7 +95,6 @@ class OffsetsExpiry:
             and self._has_expired(group, stored, now_ms)
             and not state.is_pending(group_id, partition)
         ]
-        self.expired_count += len(records)
         is_bare = len(records) == len(stored_offsets) and not state.has_pending(group_id)
         if is_bare and group.is_empty:
             records += group.tombstones()
