@@ -77,8 +77,11 @@ async def _extend(
         segment = segments[index]
         following = segments[index + 1] if index + 1 < len(segments) else None
         upper_bound = log.log_end_offset if following is None else following.base_offset
-        if log.high_watermark < upper_bound or not await rule(segment, following):
-            return
+        try:
+            if log.high_watermark < upper_bound or not await rule(segment, following):
+                return
+        finally:
+            log.notice_damage(segment)
         if following is None and segment.size_bytes == 0:
             return
         await pace.rest(0)

@@ -276,3 +276,23 @@ async def test_a_sparse_index_is_no_damaged_one() -> None:
         assert first_offset(log, offset) == offset
     assert not log.segments.first.has_damaged_index
     assert rig.owner.failures == []
+
+
+async def test_retention_does_not_believe_a_time_that_is_not_there(rig: Rig) -> None:
+    """By the time index all of the segment were from 1970."""
+    rig.config = replace(LARGE, retention_ms=1_000_000)
+    log = await closed_log(rig)
+    await log.close()
+    times = get(rig.disk, rig, TIMES)
+    await rig.put(TIMES, times[:-12] + (1).to_bytes(8) + times[-4:])
+    again = await rig.load(is_clean=True, recovery_point=log.recovery_point)
+    again.update_high_watermark(COUNT)
+    with pytest.raises(IndexUnderRepairError):
+        await again.delete_old_segments()
+    assert len(again.segments) == 2
+    assert rig.owner.pending[-1] is again
+    await again.do_pending_work()
+    assert get(rig.disk, rig, TIMES) == times
+    assert await again.delete_old_segments() == 0
+    rig.clock.now_ms += 2_000_000
+    assert await again.delete_old_segments() == 1
