@@ -185,7 +185,7 @@ async def test_reassigned_away_is_deleted_too(rig: Rig, autojump_clock: object) 
 
 
 async def test_strays_are_deleted_at_start(rig: Rig, autojump_clock: object) -> None:
-    """CTL-103, KRF 18: what happened while the broker was away; deletions are reported."""
+    """CTL-101, CTL-103, KRF 18: what happened while the broker was away; deletions are reported."""
     async with rig.running():
         await rig.apply(
             *topic("gone", 1), *topic("moved", 1), *topic("renewed", 1), *topic("kept", 1)

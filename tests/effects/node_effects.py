@@ -385,6 +385,7 @@ async def between_two_rounds(rig: SimulatedNodes, settings: Mapping[str, str]) -
 
 
 async def writes_recovery_points(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
+    """REP-122."""
     await between_two_rounds(rig, settings)
     await produced(rig, "t", rig.batch(b"v"))
     await trio.sleep(10)
@@ -392,6 +393,7 @@ async def writes_recovery_points(rig: SimulatedNodes, settings: Mapping[str, str
 
 
 async def writes_log_starts(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
+    """REP-122."""
     await between_two_rounds(rig, settings)
     await produced(rig, "t", rig.batch(b"a", b"b"))
     partition = DeleteRecordsPartition(partition_index=0, offset=1)
@@ -402,6 +404,7 @@ async def writes_log_starts(rig: SimulatedNodes, settings: Mapping[str, str]) ->
 
 
 async def writes_high_watermarks(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
+    """REP-121."""
     await rig.start("n1", settings=settings)
     await rig.create("t")
     await produced(rig, "t", rig.batch(b"v"))
