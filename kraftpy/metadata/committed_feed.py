@@ -2,7 +2,8 @@
 
 The feed is told what happened, without waiting, and makes up for it in its own task: it replays
 committed batches into the loader in slices that leave the loop free, and publishes when it has
-come to where it was told to go. News of a leader stands behind the commits that preceded it:
+come to where it was told to go, or has read so much that the publishers have enough to do. News of
+a leader stands behind the commits that preceded it:
 
     committed to 80, leader 2, committed to 90    ->    replay to 80, publish, leader 2, replay ...
 
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import trio
 
@@ -41,6 +42,9 @@ from kraftpy.records.batch import RecordBatch
 from kraftpy.world import Clock, InternalInvariant
 
 __all__ = ["CommittedFeed", "FeedLog", "LeadershipListener"]
+
+# A publisher needs some 10 us for a record, and all of them work in one go.
+_RECORDS_OF_AN_IMAGE: Final = 200
 
 
 class FeedLog(Protocol):
@@ -174,6 +178,8 @@ class CommittedFeed:
         while self._log.start_offset <= loader.end_offset < goal:
             for batch in self._log.batches(loader.end_offset, goal):
                 loader.replay(batch)
+                if loader.unpublished_count >= _RECORDS_OF_AN_IMAGE:
+                    loader.publish()
                 await pace.rest(batch.size)
 
     async def _load(self, snapshot_id: SnapshotId, pace: Pace) -> None:

@@ -143,6 +143,11 @@ class MetadataLoader:
         return self._end_offset
 
     @property
+    def unpublished_count(self) -> int:
+        """How many records were replayed since the image published last."""
+        return self._record_count
+
+    @property
     def may_snapshot(self) -> bool:
         """Whether the published image is one that a snapshot may be made of."""
         return not self._has_skipped and self._image.provenance.is_batch_aligned

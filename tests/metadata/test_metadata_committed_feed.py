@@ -112,6 +112,16 @@ def _raise_fault(fault: LoaderFault) -> None:
     raise fault.error
 
 
+async def test_publishers_never_get_more_at_once_than_they_can_take() -> None:
+    """What was committed in one go is published in images of 200 records, once it has caught up."""
+    log = HandLog()
+    rig = Rig(log)
+    rig.feed.committed(log.append(450))
+    assert await rig.settle() == ["450: 449"]
+    rig.feed.committed(log.append(450))
+    assert await rig.settle() == ["650: 649", "850: 849", "900: 899"]
+
+
 async def test_news_of_leaders_stand_where_they_happened() -> None:
     """KRF-61: behind what was committed before, and before what was committed after."""
     rig = Rig(HandLog())
