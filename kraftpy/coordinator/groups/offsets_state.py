@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from kraftpy.coordinator.groups.offsets_table import OffsetTable, TopicPartition
-from kraftpy.coordinator.timeline import Timeline, TimelineMap, TimelineValue
+from kraftpy.coordinator.timeline import Timeline, TimelineMap
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.protocol.schema.group_records import LegacyOffsetCommitValue, OffsetCommitValue
 
@@ -62,7 +62,7 @@ _Pending: TypeAlias = TimelineMap[tuple[str, TopicPartition], StoredOffset]
 class OffsetState:
     """Only replay calls `put`, `put_pending`, `remove` and `end_transaction`."""
 
-    __slots__ = ("_count", "_open", "_pending", "_timeline", "committed")
+    __slots__ = ("_open", "_pending", "_timeline", "committed")
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -70,12 +70,11 @@ class OffsetState:
         # By producer id, what its transaction will commit; and for each partition, by whom.
         self._pending: TimelineMap[int, _Pending] = TimelineMap(timeline)
         self._open: OffsetTable[tuple[int, ...]] = OffsetTable(timeline)
-        self._count = TimelineValue(timeline, 0)
 
     @property
     def count(self) -> int:
-        """How many offsets are committed, for the metric."""
-        return self._count.committed
+        """How many offsets there are, for the metric; by a look at each group."""
+        return self.committed.count()
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether an open transaction may change it."""
@@ -108,8 +107,7 @@ class OffsetState:
     # For replay.
 
     def put(self, group_id: str, partition: TopicPartition, stored: StoredOffset) -> None:
-        if self.committed.put(group_id, partition, stored):
-            self._count.value += 1
+        self.committed.put(group_id, partition, stored)
 
     def put_pending(
         self, producer_id: int, group_id: str, partition: TopicPartition, stored: StoredOffset
@@ -124,8 +122,7 @@ class OffsetState:
 
     def remove(self, group_id: str, partition: TopicPartition) -> None:
         """A tombstone: also for what is pending."""
-        if self.committed.remove(group_id, partition):
-            self._count.value -= 1
+        self.committed.remove(group_id, partition)
         for producer_id in self._open.get(group_id, partition) or ():
             pending = self._pending[producer_id]
             pending.pop((group_id, partition))

@@ -28,23 +28,21 @@ class OffsetTable(Generic[_Value]):
         values = self._by_group.get(group_id)
         return None if values is None else values.get(partition)
 
-    def put(self, group_id: str, partition: TopicPartition, value: _Value) -> bool:
-        """Set a value; returns whether there was none before."""
+    def put(self, group_id: str, partition: TopicPartition, value: _Value) -> None:
         values = self._by_group.get(group_id)
         if values is None:
             values = self._by_group[group_id] = TimelineMap(self._timeline)
-        is_new = partition not in values
         values[partition] = value
-        return is_new
 
-    def remove(self, group_id: str, partition: TopicPartition) -> bool:
-        """Returns whether there was one."""
+    def remove(self, group_id: str, partition: TopicPartition) -> None:
         values = self._by_group.get(group_id)
-        if values is None or values.pop(partition) is None:
-            return False
-        if not values:
-            self._by_group.pop(group_id)
-        return True
+        if values is not None:
+            values.pop(partition)
+            if not values:
+                self._by_group.pop(group_id)
+
+    def count(self) -> int:
+        return sum(len(values) for values in self._by_group.values())
 
     def has_group(self, group_id: str) -> bool:
         return group_id in self._by_group
