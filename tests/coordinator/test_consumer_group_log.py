@@ -179,6 +179,17 @@ class TestLoading:
         replayed.replay.replay(profile_tombstone("g", "b"))
         assert not dict(replayed.group().holders.items())
 
+    def test_an_instance_belongs_to_who_came_last(self) -> None:
+        profile = MemberProfile(instance_id="i")
+        replayed = Replayed(
+            [
+                profile_record("g", "a", profile),
+                profile_record("g", "b", profile),
+                profile_tombstone("g", "a"),
+            ]
+        )
+        assert dict(replayed.group().static_members.items()) == {"i": "b"}
+
     def test_a_new_coordinator_goes_on(self) -> None:
         rig = ConsumerRig({"t": 4})
         clients = [Client(rig, name, ["t"]) for name in "ab"]

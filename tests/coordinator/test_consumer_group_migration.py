@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,7 +14,9 @@ from kraftpy.coordinator.groups.classic_group import ClassicGroup
 from kraftpy.coordinator.groups.consumer_embedded import decode_assignment
 from kraftpy.coordinator.groups.consumer_group import ConsumerGroup
 from kraftpy.coordinator.groups.consumer_member import MemberState
+from kraftpy.coordinator.groups.consumer_records import current_record
 from kraftpy.coordinator.groups.settings import GroupSettings, MigrationPolicy
+from kraftpy.coordinator.outcome import Outcome
 from kraftpy.protocol.errors import ErrorCode
 
 DELAY_MS = 3000
@@ -171,10 +174,20 @@ class TestUpgrade:
         rig.commit()
         assert waiting.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert rig.machine.directory.get("g") is before
-        assert [client.heartbeat() for client in old] == [ErrorCode.NONE] * 2
-        rig.advance(CLASSIC_SESSION_MS + 100)
         assert isinstance(before, ClassicGroup)
-        assert before.state_name != "Stable"
+        rig.advance(CLASSIC_SESSION_MS // 2)
+        assert old[0].heartbeat() is ErrorCode.NONE
+        rig.advance(CLASSIC_SESSION_MS // 2 + 1000)
+        assert before.members.keys() == {old[0].member_id}
+
+    def test_members_of_both_kinds_have_sessions_afterwards(self) -> None:
+        rig = ConsumerRig({"t": 6}, settings=settings())
+        old = [ClassicClient(rig, name, ["t"]) for name in "ab"]
+        classic_group(rig, *old)
+        new = Client(rig, "new", ["t"])
+        new.join()
+        rig.advance(CLASSIC_SESSION_MS + 1000)
+        assert rig.group().members.keys() == {"new"}
 
     def test_another_coordinator_finds_a_consumer_group(self) -> None:
         rig = ConsumerRig({"t": 6}, settings=settings())
@@ -286,12 +299,11 @@ class TestDowngrade:
         rig.commit()
         assert waiting.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert rig.group().members.keys() == {old.member_id, "new"}
-        run(rig, [old, new], 2)
         assert owned_by([old, new]) == list(range(6))
-        rig.advance(50_000)
-        group = rig.machine.directory.get("g")
-        assert group is not None
-        assert group.is_empty
+        rig.advance(CLASSIC_SESSION_MS + 1000)
+        assert rig.group().members.keys() == {"new"}
+        rig.advance(CLASSIC_SESSION_MS)
+        assert rig.group().is_empty
 
     def test_another_coordinator_finds_a_classic_group(self) -> None:
         rig = ConsumerRig({"t": 6}, settings=settings())
@@ -452,6 +464,16 @@ class TestClassicMembers:
         old.join()
         old.tick()
         assert rig.member(old.member_id).current.state is MemberState.UNREVOKED_PARTITIONS
+        assert old.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+
+    def test_a_member_that_must_give_up_in_the_groups_epoch_is_told(self) -> None:
+        """As another coordinator may have written it."""
+        rig = ConsumerRig({"t": 4}, settings=settings())
+        _, old = self.mixed(rig)
+        assert old.heartbeat() is ErrorCode.NONE
+        current = replace(rig.member(old.member_id).current, state=MemberState.UNREVOKED_PARTITIONS)
+        rig.write(lambda machine: Outcome([current_record("g", old.member_id, current)]))
+        rig.commit()
         assert old.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
 
     def test_its_own_session(self) -> None:

@@ -128,8 +128,7 @@ class Migration:
             group.add(classic_member, CONSUMER_PROTOCOL)
             assignments[member.member_id] = classic_member.assignment
         group.protocol_name = group.select_protocol()
-        # If this coordinator does not live to see the rebalance, the next one knows by this that
-        # there has been none.
+        # Without a leader it rebalances as soon as it is loaded, here or by another coordinator.
         group.leader_id = None
         group.restore(CONSUMER_PROTOCOL, now_ms)
         draft.records[:] = (*draft.group.tombstones(), registration(group, assignments))
@@ -218,7 +217,6 @@ class _Downgrade:
         if self.waiting is not None:
             member, call = self.waiting
             group.park_join(member, call.reply)
-        self._rebalances.begin(group, "it has become a classic group")
 
     def undone(self, error: CoordinatorError) -> None:
         self._rebalances.forget(self._after, error)
