@@ -293,11 +293,15 @@ class Shard(Generic[_Machine]):
             self._wait_for_others(write)
 
     def _wait_for_others(self, write: Write) -> None:
-        """It may have seen what is not committed: then it is answered after that (CRT-3)."""
+        """It may have seen what is not committed: then it is answered after that (CRT-3).
+
+        That may be older than this shard: loaded from the log, but not on all replicas yet.
+        """
+        timeline = self.timeline
         if self._batch is not None:
             self._batch.writes.append(write)
-        elif self._deferred:
-            self._deferred.append((self._deferred[-1][0], write))
+        elif timeline.last_committed < timeline.last_written:
+            self._deferred.append((timeline.last_written, write))
         else:
             write.committed()
             return

@@ -256,6 +256,20 @@ def test_partitions_that_are_added_at_once_are_lost_together() -> None:
     assert rig.state is EMPTY
 
 
+def test_what_was_loaded_and_is_not_committed_is_not_confirmed() -> None:
+    """CRT-3: the record may be lost with this coordinator, and so would the partition."""
+    rig = TransactionRig(commits_at_once=False)
+    rig.put(transaction_in(EMPTY))
+    rig.begin_add(Identity(PRODUCER, 5), A0)
+    rig.flush()
+    rig.move()
+    waiting = rig.begin_add(Identity(PRODUCER, 5), A0)
+    rig.flush()
+    assert not waiting.is_answered
+    rig.commit()
+    assert waiting.answer is ErrorCode.NONE
+
+
 def park(rig: TransactionRig, identity: Identity) -> list[str]:
     """Begin a transaction while the one before it is being completed."""
     calls: list[str] = []

@@ -280,7 +280,7 @@ class World:
                 lambda machine: machine.add_partitions(
                     transactional_id, identity, grouped([name]), client_version=2
                 ),
-                lambda found: self.later(lambda: verified(found)),
+                lambda found: self._soon_or_late(lambda: verified(found)),
             )
         else:
             self._verify(transactional_id, identity, name, verified)
@@ -296,7 +296,12 @@ class World:
             )[name]
         except CoordinatorError as error:
             found = error
-        self.later(lambda: reply(found))
+        self._soon_or_late(lambda: reply(found))
+
+    def _soon_or_late(self, message: Callable[[], None]) -> None:
+        """A leader that has its answer may still be slow to act on it."""
+        is_late = self.is_faulty and self.random.random() < 0.1 * self.faults
+        (self.much_later if is_late else self.later)(message)
 
     def _append(self, name: tuple[str, int], batch: bytearray, **terms: Any) -> ErrorCode:
         log = self.logs[name]
