@@ -8,6 +8,7 @@ examples:
   kraftpy log dump --print-data-log t-0/*.log                      and records with their data
   kraftpy log dump t-0/*.index t-0/*.timeindex                     compared with the log beside them
   kraftpy log dump --verify-index-only t-0/*index                  only what is wrong
+  kraftpy log dump --offsets-decoder __consumer_offsets-0/*.log    committed offsets and groups
   kraftpy log dump --format json recovery-point-offset-checkpoint  one object a line
 """
 
@@ -22,9 +23,19 @@ from kraftpy.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandFailed
 
 if TYPE_CHECKING:
     from kraftpy.log.dump import Entry
+    from kraftpy.log.dump_decoders import RecordDecoder
+    from kraftpy.records.reader import Record
 
 __all__ = ["add_arguments", "run"]
 
+_UUID_BYTES = 16
+# By topic.
+_DECODERS = {
+    "__consumer_offsets": "--offsets-decoder",
+    "__transaction_state": "--transaction-log-decoder",
+    "__share_group_state": "--share-group-state-decoder",
+    "__cluster_metadata": "--cluster-metadata-decoder",
+}
 # What may be missing; Kafka prints these as Java shows an optional number.
 _OPTIONAL_NUMBERS = ("deleteHorizonMs", "currentTxnFirstOffset")
 
@@ -43,9 +54,62 @@ def add_arguments(parser: ArgumentParser) -> None:
     dumping.add_argument(
         "--max-bytes", type=_positive, metavar="N", help="read about so much of each .log"
     )
+    decoders = dumping.add_mutually_exclusive_group()
+    for topic, option in _DECODERS.items():
+        decoders.add_argument(
+            option,
+            dest="decoder",
+            action="store_const",
+            const=topic,
+            help=f"show keys and values as records of {topic}",
+        )
     dumping.add_argument(
         "--format", choices=("text", "json"), default="text", help="how to print (text)"
     )
+
+
+def _decoder(topic: str | None) -> RecordDecoder:
+    from kraftpy.log.dump_decoders import as_bytes, coordinator_decoder
+    from kraftpy.protocol import coordinator_records
+
+    match topic:
+        case None:
+            return as_bytes
+        case "__consumer_offsets":
+            return coordinator_decoder(coordinator_records.GROUP_RECORDS)
+        case "__transaction_state":
+            return coordinator_decoder(coordinator_records.TRANSACTION_RECORDS)
+        case "__share_group_state":
+            return coordinator_decoder(coordinator_records.SHARE_STATE_RECORDS)
+    return _metadata_facts
+
+
+def _metadata_facts(record: Record) -> dict[str, Any]:
+    """A record of the metadata log, whose format is our own."""
+    from dataclasses import asdict
+
+    from kraftpy.log.dump_decoders import UndecodableError
+    from kraftpy.metadata.record_format import MetadataRecordError, decode_record
+
+    try:
+        decoded = decode_record(record.value or b"")
+    except MetadataRecordError as error:
+        raise UndecodableError(str(error)) from error
+    return {"payload": {"type": type(decoded).__name__, "data": _plain(asdict(decoded))}}
+
+
+def _plain(value: Any) -> Any:
+    """The values of a metadata record; the bytes in it are uuids, but for a salt or a key."""
+    from kraftpy.protocol.ids import Uuid, format_uuid
+
+    match value:
+        case dict():
+            return {str(key): _plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case bytes() if len(value) == _UUID_BYTES:
+            return format_uuid(Uuid(value))
+    return value
 
 
 def _positive(text: str) -> int:
@@ -60,8 +124,8 @@ def run(options: Namespace) -> int:
 
     disk = RealDisk()
     wishes = DumpOptions(
-        shows_records=options.deep_iteration or options.print_data_log,
-        shows_data=options.print_data_log,
+        shows_records=options.deep_iteration or options.print_data_log or bool(options.decoder),
+        shown=_decoder(options.decoder) if options.decoder or options.print_data_log else None,
         only_checks=options.verify_index_only,
         max_bytes=options.max_bytes,
     )
@@ -130,6 +194,6 @@ def _text(name: str, value: Any) -> str:
         case list():
             return f"[{','.join(printable(each) for each in value)}]"
         case dict():
-            return json.dumps(value, separators=(",", ":"))
+            return json.dumps(value, separators=(",", ":"), default=json_bytes)
         case _:
             return str(value)

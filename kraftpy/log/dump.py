@@ -30,7 +30,9 @@ from kraftpy.log.checkpoints import (
     parse_offsets,
     parse_partition_metadata,
 )
-from kraftpy.log.dump_records import Facts, batch_facts, record_facts
+from kraftpy.log.dump_decoders import RecordDecoder, UndecodableError
+from kraftpy.log.dump_records import batch_facts, record_facts
+from kraftpy.log.dump_structs import Facts
 from kraftpy.log.errors import CorruptIndexError, CorruptSnapshotError, MalformedFileError
 from kraftpy.log.index import OffsetIndex, TimeIndex
 from kraftpy.log.meta_properties import META_PROPERTIES, parse_meta_properties
@@ -40,7 +42,8 @@ from kraftpy.log.transactions import ENTRY_BYTES, TransactionIndex
 from kraftpy.protocol.ids import format_uuid
 from kraftpy.records.batch import HEADER_SIZE
 from kraftpy.records.errors import CorruptRecord, RecordDataError
-from kraftpy.records.walker import batch_at, records_of
+from kraftpy.records.reader import Record
+from kraftpy.records.walker import AnyBatch, batch_at, records_of
 from kraftpy.world import Disk, File
 
 __all__ = ["DumpOptions", "Entry", "EntryKind", "UnknownFileError", "dump_file"]
@@ -77,8 +80,8 @@ class Entry:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpOptions:
     shows_records: bool = False
-    shows_data: bool = False
-    """Keys and values too."""
+    shown: RecordDecoder | None = None
+    """What to show of their keys and values."""
     only_checks: bool = False
     """Of indexes: notes and problems alone."""
     max_bytes: int | None = None
@@ -223,11 +226,17 @@ def _dump_batch(data: bytes, position: int, options: DumpOptions) -> Iterator[En
         return
     try:
         for record in records_of(batch, max_bytes=_MAX_INFLATED_BYTES):
-            yield Entry(
-                EntryKind.RECORD, record_facts(batch, record, shows_data=options.shows_data)
-            )
+            yield from _dump_record(batch, record, options)
     except RecordDataError as error:
         yield _problem(f"in the batch at position {position}: {error}", position=position)
+
+
+def _dump_record(batch: AnyBatch, record: Record, options: DumpOptions) -> Iterator[Entry]:
+    try:
+        yield Entry(EntryKind.RECORD, record_facts(batch, record, options.shown))
+    except UndecodableError as error:
+        yield Entry(EntryKind.RECORD, record_facts(batch, record))
+        yield _problem(f"the record at offset {record.offset}: {error}", offset=record.offset)
 
 
 # Indexes.

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
-from kraftpy.protocol.ids import Uuid, format_uuid
-from kraftpy.protocol.tables import Struct, covers
+from kraftpy.log.dump_decoders import RecordDecoder
+from kraftpy.log.dump_structs import Facts, struct_facts
 from kraftpy.records.batch import CODEC_MASK, MAX_INT32, NO_SEQUENCE, RecordBatch, TimestampType
 from kraftpy.records.compression import Codec
 from kraftpy.records.control import EndTransactionMarker, read_control_record
 from kraftpy.records.reader import Record
 from kraftpy.records.walker import AnyBatch
 
-__all__ = ["Facts", "batch_facts", "record_facts"]
-
-# Numbers, text, booleans, None, bytes (keys and values), and lists and dictionaries of them.
-Facts: TypeAlias = dict[str, Any]
+__all__ = ["batch_facts", "record_facts"]
 
 _CONTROL_NAMES = {
     "LeaderChangeMessage": "LeaderChange",
@@ -70,8 +65,11 @@ def _codec_name(attributes: int) -> str:
     return Codec(number).name.lower() if number <= Codec.ZSTD else f"unknown({number})"
 
 
-def record_facts(batch: AnyBatch, record: Record, *, shows_data: bool) -> Facts:
-    """What a record says; InvalidRecord for a control record that makes no sense."""
+def record_facts(batch: AnyBatch, record: Record, decoder: RecordDecoder | None = None) -> Facts:
+    """What a record says, with what `decoder` makes of its key and value.
+
+    InvalidRecord for a control record that makes no sense, UndecodableError for another.
+    """
     facts: Facts = {
         "offset": record.offset,
         "timestampType": _timestamp_type(batch),
@@ -84,12 +82,7 @@ def record_facts(batch: AnyBatch, record: Record, *, shows_data: bool) -> Facts:
         facts["headerKeys"] = [key for key, _ in record.headers]
         if batch.is_control:
             return facts | _control_facts(record)
-    if shows_data:
-        if record.key is not None:
-            facts["key"] = record.key
-        if record.value is not None:
-            facts["payload"] = record.value
-    return facts
+    return facts if decoder is None else facts | decoder(record)
 
 
 def _sequence(batch: RecordBatch, record: Record) -> int:
@@ -109,25 +102,4 @@ def _control_facts(record: Record) -> Facts:
             "coordinatorEpoch": content.coordinator_epoch,
         }
     name = _CONTROL_NAMES[type(content).__name__]
-    return {name: _struct_facts(content, content.version)}
-
-
-def _struct_facts(struct: Struct, version: int) -> Facts:
-    facts: Facts = {}
-    for field in struct.FIELDS:
-        if not covers(field.versions, version):
-            continue
-        value = getattr(struct, field.name)
-        if field.kind is not None and field.kind.name == "uuid":
-            value = format_uuid(Uuid(value))
-        elif isinstance(value, list):
-            value = [_struct_facts(each, version) for each in value]
-        elif isinstance(value, Struct):
-            value = _struct_facts(value, version)
-        facts[_camel_case(field.name)] = value
-    return facts
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
+    return {name: struct_facts(content, content.version)}

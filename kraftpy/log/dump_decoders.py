@@ -1,0 +1,47 @@
+"""Keys and values of internal topics, for `kraftpy log dump`, as Kafka's dump tool shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from kraftpy.log.dump_structs import Facts, struct_facts
+from kraftpy.protocol.codec import DecodeError
+from kraftpy.protocol.coordinator_records import RecordTypes, UnknownRecordTypeError
+from kraftpy.records.reader import Record
+
+__all__ = ["RecordDecoder", "UndecodableError", "as_bytes", "coordinator_decoder"]
+
+# The facts `key` and `payload` of a record. Raises UndecodableError.
+RecordDecoder: TypeAlias = Callable[[Record], Facts]
+
+
+class UndecodableError(Exception):
+    """A record that is not what its topic should hold."""
+
+
+def as_bytes(record: Record) -> Facts:
+    """Key and value as they are."""
+    facts: Facts = {} if record.key is None else {"key": record.key}
+    return facts if record.value is None else facts | {"payload": record.value}
+
+
+def coordinator_decoder(types: RecordTypes) -> RecordDecoder:
+    """For the topic of a coordinator that writes records of these types."""
+
+    def decode(record: Record) -> Facts:
+        if record.key is None:
+            raise UndecodableError("it has no key")
+        try:
+            key = types.decode_key(record.key)
+            facts: Facts = {"key": {"type": str(key.KEY), "data": struct_facts(key, 0)}}
+            if record.value is None:
+                return facts | {"payload": "<DELETE>"}
+            value, version = types.decode_value(key, record.value)
+        except UnknownRecordTypeError as error:
+            return {"key": str(error)}
+        except DecodeError as error:
+            raise UndecodableError(str(error)) from error
+        return facts | {"payload": {"version": str(version), "data": struct_facts(value, version)}}
+
+    return decode
