@@ -427,20 +427,6 @@ def test_a_decision_that_may_still_be_lost_sends_no_markers() -> None:
     assert rig.state is COMPLETE_COMMIT
 
 
-def test_a_decision_that_was_not_written_again_is_tried_again() -> None:
-    rig = TransactionRig(commits_at_once=False, writes_markers_at_once=False)
-    rig.put(transaction_in(ONGOING, epoch=5))
-    rig.begin_end(Identity(PRODUCER, 5))
-    rig.flush()
-    rig.fail_next(ErrorCode.NOT_ENOUGH_REPLICAS)
-    rig.move()
-    rig.flush()
-    assert rig.state is PREPARE_COMMIT
-    rig.advance(600)
-    rig.commit()
-    assert len(rig.markers.sent) == 1
-
-
 def test_answers_that_were_lost_are_given_again_by_the_next_coordinator() -> None:
     rig = TransactionRig()
     producer = rig.init()

@@ -379,30 +379,19 @@ class TransactionMachine:
         self._open.loaded(self.transactions, now_ms=clock.monotonic_ms(), wall_ms=clock.wall_ms())
         self._schedule(_ABORT_TIMER, self._settings.abort_interval_ms, self._abort_timed_out)
         self._schedule(_EXPIRY_TIMER, self._settings.expiry_interval_ms, self._expire_ids)
-        for transactional_id, transaction in list(self.transactions.items()):
-            if not transaction.state.is_decided:
-                continue
-            if self.transactions.is_uncommitted(transactional_id):
-                self._context.submit(partial(self._decide_again, transactional_id))
-            else:
-                self._carry_out(transaction)
+        for transactional_id, transaction in self.transactions.items():
+            if transaction.state.is_decided:
+                self._context.submit(partial(self._go_on, transactional_id))
 
-    def _decide_again(self, transactional_id: str) -> Outcome[Any]:
-        """Write a decision once more that is in the log and may still be lost.
-
-        When the second record is committed, so is the first.
-        """
+    def _go_on(self, transactional_id: str) -> Outcome[Any]:
+        """Carry out a decision that was found in the log, once it can't be lost any more."""
         found = self.transactions[transactional_id]
 
         def settled(error: CoordinatorError | None) -> None:
             if error is None:
                 self._carry_out(found)
-            else:
-                again = partial(self._decide_again, transactional_id)
-                self._context.timers.schedule(f"decide {transactional_id}", _RETRY_MS, again)
 
-        record = record_of(found, level=self._cluster_version)
-        return Outcome((record,), settled=settled)
+        return Outcome(settled=settled)
 
     def unloaded(self) -> None:
         self._markers.cancel(self._context.partition)
