@@ -35,10 +35,12 @@ from kraftpy.coordinator.groups.consumer_records import (
     target_tombstone,
 )
 from kraftpy.coordinator.groups.consumer_replay import ConsumerReplay, ReplayError
+from kraftpy.coordinator.groups.consumer_topics import ConsumerTopics
 from kraftpy.coordinator.groups.directory import GroupDirectory
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.outcome import CoordinatorRecord, Outcome
 from kraftpy.coordinator.timeline import Timeline
+from kraftpy.metadata.image import EMPTY_IMAGE
 from kraftpy.protocol.coordinator_records import GROUP_RECORDS, encode_key, encode_value
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.group_records import (
@@ -66,7 +68,9 @@ class Replayed:
     def __init__(self, records: Sequence[CoordinatorRecord] = (), *, is_loading: bool = True):
         self.timeline = Timeline()
         self.directory = GroupDirectory(self.timeline)
-        self.replay = ConsumerReplay(self.directory, self.timeline)
+        self.replay = ConsumerReplay(
+            self.directory, self.timeline, ConsumerTopics(lambda: EMPTY_IMAGE)
+        )
         self.replay.is_loading = is_loading
         for record in records:
             self.replay.replay(record)

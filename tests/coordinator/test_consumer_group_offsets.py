@@ -10,13 +10,16 @@ from coordinator.consumer_kit import INTERVAL_MS, Client, ConsumerRig, settle, t
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.ids import ZERO_UUID
 from kraftpy.protocol.schema.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 
+# Versions of OffsetCommit from which on it has member epochs, and topic ids.
 EPOCHS = 9
+IDS = 10
 
 
 def commit(
@@ -35,7 +38,7 @@ def commit(
         topics=[
             OffsetCommitRequestTopic(
                 name=topic,
-                topic_id=topic_id(topic),
+                topic_id=topic_id(topic) if version >= IDS else ZERO_UUID,
                 partitions=[
                     OffsetCommitRequestPartition(partition_index=each, committed_offset=7)
                     for each in partitions or (0,)
@@ -72,16 +75,30 @@ class TestCommits:
         assert commit(rig, "a", 3, owned) == [ErrorCode.STALE_MEMBER_EPOCH]
         assert commit(rig, "c", 2, owned) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
-    def test_an_older_epoch(self) -> None:
+    @pytest.mark.parametrize("version", [EPOCHS, IDS])
+    def test_an_older_epoch(self, version: int) -> None:
         """CGP-47: only for partitions that the member has had since then."""
         rig = ConsumerRig({"t": 4})
         first, second = one_of_two(rig)
         kept, not_its_own = min(first.owned["t"]), min(second.owned["t"])
-        assert commit(rig, "a", 1, kept) == [ErrorCode.NONE]
-        assert commit(rig, "a", 0, kept) == [ErrorCode.STALE_MEMBER_EPOCH]
-        assert commit(rig, "a", 1, not_its_own) == [ErrorCode.STALE_MEMBER_EPOCH]
-        assert commit(rig, "b", 1, not_its_own) == [ErrorCode.STALE_MEMBER_EPOCH]
-        assert commit(rig, "b", 2, not_its_own) == [ErrorCode.NONE]
+        assert commit(rig, "a", 1, kept, version=version) == [ErrorCode.NONE]
+        stale = [ErrorCode.STALE_MEMBER_EPOCH]
+        assert commit(rig, "a", 0, kept, version=version) == stale
+        assert commit(rig, "a", 1, not_its_own, version=version) == stale
+        assert commit(rig, "b", 1, not_its_own, version=version) == stale
+        assert commit(rig, "b", 2, not_its_own, version=version) == [ErrorCode.NONE]
+
+    def test_an_older_epoch_and_a_topic_that_is_gone(self) -> None:
+        """CGP-47."""
+        rig = ConsumerRig({"t": 4, "u": 1})
+        client = Client(rig, "a", ["t", "u"])
+        client.join()
+        rig.clock.now_ms += INTERVAL_MS
+        client.beat(subscribed_topic_names=["t"])
+        rig.change_topics(u=0)
+        settle([client], 2)
+        assert client.epoch > 1
+        assert commit(rig, "a", 1, topic="u") == [ErrorCode.STALE_MEMBER_EPOCH]
 
     def test_what_is_about_to_be_given_up(self) -> None:
         """CGP-47: it may be committed, to leave it in order."""

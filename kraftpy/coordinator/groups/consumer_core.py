@@ -92,6 +92,10 @@ class ConsumerCore:
     def intervals(self, group_id: str) -> ConsumerIntervals:
         return consumer_intervals(self.settings, self.topics.image, group_id)
 
+    def new_group(self, group_id: str) -> ConsumerGroup:
+        """One that nobody knows before its first records are replayed."""
+        return ConsumerGroup(group_id, self.context.timeline, self.topics)
+
     # Steps.
 
     def take_place(self, draft: GroupDraft, old: ConsumerMember, member_id: str) -> None:

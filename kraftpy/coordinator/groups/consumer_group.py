@@ -30,11 +30,12 @@ from kraftpy.coordinator.groups.consumer_records import (
     target_epoch_tombstone,
     target_tombstone,
 )
+from kraftpy.coordinator.groups.consumer_topics import ConsumerTopics
 from kraftpy.coordinator.groups.group import CommitCheck, Group, GroupType
 from kraftpy.coordinator.outcome import CoordinatorError, CoordinatorRecord
 from kraftpy.coordinator.timeline import Timeline, TimelineMap, TimelineValue
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.ids import Uuid
+from kraftpy.protocol.ids import ZERO_UUID, Uuid
 
 __all__ = ["ConsumerGroup", "ConsumerGroupState", "HolderConflictError"]
 
@@ -58,6 +59,7 @@ class HolderConflictError(Exception):
 
 class ConsumerGroup(Group):
     __slots__ = (
+        "_topics",
         "assignment_epoch",
         "assignment_timestamp_ms",
         "classic_count",
@@ -77,8 +79,16 @@ class ConsumerGroup(Group):
 
     group_type = GroupType.CONSUMER
 
-    def __init__(self, group_id: str, timeline: Timeline, *, needs_refresh: bool = False) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        timeline: Timeline,
+        topics: ConsumerTopics,
+        *,
+        needs_refresh: bool = False,
+    ) -> None:
         super().__init__(group_id)
+        self._topics = topics
         self.epoch = TimelineValue(timeline, 0)
         self.metadata_hash = TimelineValue(timeline, 0)
         self.has_legacy_metadata = TimelineValue(timeline, False)
@@ -154,7 +164,9 @@ class ConsumerGroup(Group):
             raise CoordinatorError(refusal)
 
         def check(topic: str, topic_id: Uuid, partition: int) -> None:
-            assigned_in = current.assignment_epoch(topic_id, partition)
+            # Most versions of a commit know topics by their names alone.
+            known_id = self._topics.id_of(topic) if topic_id == ZERO_UUID else topic_id
+            assigned_in = current.assignment_epoch(known_id, partition)
             if assigned_in is None or epoch < assigned_in:
                 raise CoordinatorError(refusal)
 

@@ -62,7 +62,7 @@ class ConsumerGroups:
         self._core.downgrade = migration.downgrade
         self._classic = ClassicMembersOfConsumerGroups(self._core, random, migration.downgrade)
         self._regexes = RegexRefresh(self._core)
-        self._replay = ConsumerReplay(directory, context.timeline)
+        self._replay = ConsumerReplay(directory, context.timeline, self._core.topics)
         self._heartbeats = ConsumerHeartbeats(self._core, self._regexes, random, migration.upgrade)
 
     # Operations.

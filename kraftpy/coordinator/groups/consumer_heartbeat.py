@@ -120,7 +120,7 @@ class ConsumerHeartbeats:
             return GroupDraft(core.find(group_id))
         group = core.directory.get(group_id)
         if group is None:
-            return GroupDraft(ConsumerGroup(group_id, core.context.timeline))
+            return GroupDraft(core.new_group(group_id))
         if isinstance(group, ConsumerGroup):
             return GroupDraft(group)
         return self._upgrade(group)

@@ -25,6 +25,7 @@ from kraftpy.coordinator.groups.consumer_records import (
     read_regex,
     read_target,
 )
+from kraftpy.coordinator.groups.consumer_topics import ConsumerTopics
 from kraftpy.coordinator.groups.directory import GroupDirectory
 from kraftpy.coordinator.groups.group import GroupType
 from kraftpy.coordinator.outcome import CoordinatorRecord
@@ -54,11 +55,14 @@ class ReplayError(Exception):
 
 
 class ConsumerReplay:
-    __slots__ = ("_by_key", "_directory", "_timeline", "is_loading")
+    __slots__ = ("_by_key", "_directory", "_timeline", "_topics", "is_loading")
 
-    def __init__(self, directory: GroupDirectory, timeline: Timeline) -> None:
+    def __init__(
+        self, directory: GroupDirectory, timeline: Timeline, topics: ConsumerTopics
+    ) -> None:
         self._directory = directory
         self._timeline = timeline
+        self._topics = topics
         self.is_loading = True
         self._by_key: Final[dict[type, Callable[[Any, Any], None]]] = {
             ConsumerGroupMetadataKey: self._replay_group,
@@ -173,7 +177,7 @@ class ConsumerReplay:
         # An empty group of another kind may be there for its offsets alone, without a record.
         if group is not None and not group.is_empty:
             raise ReplayError(f"group {group_id} is {group.group_type}, not {GroupType.CONSUMER}")
-        made = ConsumerGroup(group_id, self._timeline, needs_refresh=self.is_loading)
+        made = ConsumerGroup(group_id, self._timeline, self._topics, needs_refresh=self.is_loading)
         self._directory.put(made)
         return made
 

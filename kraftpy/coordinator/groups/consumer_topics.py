@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from kraftpy.metadata.changes import ImageChanges, TopicChange
 from kraftpy.metadata.image import MetadataImage
-from kraftpy.protocol.ids import Uuid
+from kraftpy.protocol.ids import ZERO_UUID, Uuid
 
 __all__ = ["ConsumerTopics", "changed_topics"]
 
@@ -32,6 +32,11 @@ class ConsumerTopics:
         topics = self._image().topics
         found = [topics.get(name) for name in names]
         return tuple(sorted(topic.topic_id for topic in found if topic is not None))
+
+    def id_of(self, name: str) -> Uuid:
+        """Zero, which nobody's id is, for a topic that does not exist."""
+        topic = self._image().topics.get(name)
+        return ZERO_UUID if topic is None else topic.topic_id
 
     def partition_count(self, topic_id: Uuid) -> int:
         topic = self._image().topic_by_id(topic_id)

@@ -57,7 +57,7 @@ class Migration:
         """A consumer group in the place of a classic one. Raises GROUP_ID_NOT_FOUND."""
         if not isinstance(group, ClassicGroup):
             raise no_such_group(group.group_id)
-        draft = GroupDraft(ConsumerGroup(group.group_id, self._core.context.timeline))
+        draft = GroupDraft(self._core.new_group(group.group_id))
         draft.records += group.tombstones()
         draft.conversion = _Upgrade(self._core, self._rebalances, group, draft)
         if not group.is_empty:
