@@ -174,6 +174,13 @@ class TestExpiry:
         # Another round comes, and does no harm.
         pass_by(rig, CHECK_MS + 100)
 
+    def test_an_active_group_without_offsets(self) -> None:
+        """GRP-70: stays, whatever it is about."""
+        rig = ClassicRig(SETTINGS)
+        stable(rig, "t")
+        pass_by(rig, 2 * RETENTION_MS)
+        assert rig.state == "Stable"
+
     def test_the_log_fails(self) -> None:
         """GRP-72: the next round does it."""
         rig = ClassicRig(SETTINGS)
