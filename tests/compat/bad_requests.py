@@ -366,6 +366,9 @@ def _topic_cases() -> Iterator[tuple[str, Case]]:
     ):
         label = f"grow: {name} {count} {places}"
         yield label, (grow(str(name), int(str(count)), *[list(each) for each in places]), None)  # type: ignore[call-overload]
+
+
+def _partition_cases() -> Iterator[tuple[str, Case]]:
     for name, partition, offset in (
         ("none", 0, 0),
         ("good", 99, 0),
@@ -445,6 +448,7 @@ def _all_cases() -> dict[str, Case]:
         _fetch_cases,
         _lookup_cases,
         _topic_cases,
+        _partition_cases,
         _config_cases,
     ]
     return {name: case for make in makers for name, case in make()}
