@@ -101,6 +101,9 @@ class ProduceHandler(Handler):
     def handle(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
         answer = ProduceResponse()
         appends = self._admit(request, context, answer)
+        partition_count = sum(len(topic.partition_data) for topic in request.topic_data)
+        if len(appends) < partition_count and self._has_to_wait(request, answer, context):
+            return None
         acks = request.acks
         if acks not in (ALL_IN_SYNC, _NO_ACKS, _LEADER_ONLY):
             for each in appends:
@@ -109,6 +112,30 @@ class ProduceHandler(Handler):
         if request.transactional_id is not None and self._verification is not None:
             return self._append_verified(self._verification, request, appends, answer, context)
         return self._append_all(appends, acks, request.timeout_ms, answer, context)
+
+    def _has_to_wait(
+        self, request: ProduceRequest, answer: ProduceResponse, context: RequestContext
+    ) -> bool:
+        """Whether a partition is about to be led here; the request begins anew when it is.
+
+        Otherwise a producer without acknowledgements would lose what it sends to a new topic.
+        """
+
+        def resume() -> None:
+            context.resume(lambda: self.handle(request, context))
+
+        for topic in answer.responses:
+            for result in topic.partition_responses:
+                if (
+                    result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    and self._replicas.await_leader(
+                        topic.name, topic.topic_id, result.index, resume
+                    )
+                ):
+                    _keep_records(request)
+                    context.keep_order()
+                    return True
+        return False
 
     def _append_verified(
         self,
@@ -318,3 +345,11 @@ def _end_without_answer(answer: ProduceResponse, context: RequestContext) -> Non
                 context.disconnect()
                 return
     context.respond_nothing()
+
+
+def _keep_records(request: ProduceRequest) -> None:
+    """Copy what lies in the request's frame, which is valid for the moment only."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = bytearray(cast("Buffer", data.records))

@@ -73,6 +73,17 @@ class HostedPartitions:
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         return self._by_name.get(topic_partition) is _OFFLINE
 
+    def is_awaited(self, topic: str, topic_id: Uuid, partition_id: int, broker_id: int) -> bool:
+        """Whether the newest metadata says that this broker leads what it does not host yet."""
+        name = topic or self.image.topic_names.get(topic_id) or ""
+        found = self.image.topics.get(name)
+        return (
+            found is not None
+            and 0 <= partition_id < len(found.partitions)
+            and found.partitions[partition_id].leader == broker_id
+            and (name, partition_id) not in self._by_name
+        )
+
     def host(self, partition: Partition) -> None:
         self._put(partition.topic_partition, partition.topic_id, partition)
 

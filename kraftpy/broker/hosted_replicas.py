@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from kraftpy.broker.fetch_purgatory import FetchPurgatory
@@ -34,6 +35,16 @@ class HostedReplicas(Protocol):
     def lookup_by_id(self, topic_id: Uuid, partition_id: int) -> Partition | ErrorCode:
         """Likewise; UNKNOWN_TOPIC_ID if there is no such topic."""
         ...
+
+    def await_leader(
+        self, topic: str, topic_id: Uuid, partition_id: int, then: Callable[[], None]
+    ) -> bool:
+        """Whether this broker is about to host, and to lead, a partition, named by either.
+
+        Clients may know that from another broker before this one has made its log. `then` is called
+        when it has, or when it never will.
+        """
+        return False
 
 
 def log_of(partition: Partition) -> PartitionLog:

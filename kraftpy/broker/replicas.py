@@ -122,6 +122,8 @@ class ReplicaManager:
         self._nursery: trio.Nursery | None = None
         self._flushing: dict[Partition, None] = {}
         self._role_listeners: dict[str, RoleListener] = {}
+        # To be called when the newest image, or a later one, is carried out.
+        self._awaiting: list[Callable[[], None]] = []
         self._commit_listeners: dict[str, CommitListener] = {}
         # Topics whose min.insync.replicas is lower in the newest settings than it is held here.
         self._lowered: dict[str, int] = {}
@@ -133,6 +135,17 @@ class ReplicaManager:
 
     def lookup_by_id(self, topic_id: Uuid, partition_id: int) -> Partition | ErrorCode:
         return self._hosted.lookup_by_id(topic_id, partition_id)
+
+    def await_leader(
+        self, topic: str, topic_id: Uuid, partition_id: int, then: Callable[[], None]
+    ) -> bool:
+        """See HostedReplicas."""
+        if self.applied is self._hosted.image or not self._hosted.is_awaited(
+            topic, topic_id, partition_id, self._settings.broker_id
+        ):
+            return False
+        self._awaiting.append(then)
+        return True
 
     @property
     def hosted(self) -> HostedPartitions:
@@ -329,6 +342,9 @@ class ReplicaManager:
                 self._lower_minima(lowered)
             self.applied = image
             self.first_applied.set()
+            awaiting, self._awaiting = self._awaiting, []
+            for then in awaiting:
+                then()
             if concerned:
                 self._metrics.roles_changed(concerned)
                 self._tell(concerned)

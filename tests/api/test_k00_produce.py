@@ -8,17 +8,20 @@ from typing import Any
 
 import pytest
 import trio
-from api.data_rig import UNKNOWN_ID, Broker, broker_on, followed, only_result
+from api.data_rig import UNKNOWN_ID, Broker, broker_on, followed, only_result, values
 from broker.replica_rig import Rig, topic
 
+from kraftpy.log.offsets import Isolation
 from kraftpy.metadata.records import BrokerRegistrationChangeRecord
 from kraftpy.observe.metrics import MetricName
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k00_produce import PartitionProduceResponse, ProduceRequest
+from kraftpy.protocol.schema.k01_fetch import PartitionData
 from kraftpy.protocol.schema.k18_api_versions import ApiVersionsRequest
 from kraftpy.records.batch import TimestampType
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.records.compression import Codec
+from kraftpy.world.memory_disk_faults import WriteError
 
 NOW_MS = 1_767_225_600_000
 
@@ -153,6 +156,38 @@ async def test_by_topic_id(broker: Broker) -> None:
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
+
+
+@pytest.mark.parametrize("version", [9, 13])
+async def test_a_leader_to_be_takes_what_comes_before_its_log(broker: Broker, version: int) -> None:
+    """Another broker's metadata, or its own, may have told clients of it already."""
+    rig = broker.rig
+    rig.metadata.write(*topic("new", 1, 2, replicas=(1, 2)))
+    assert rig.error("new") is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    lost = broker.begin_produce({("new", 0): batch(b"a")}, acks=0, version=version)
+    first = broker.begin_produce({("new", 0): batch(b"b")}, acks=1, version=version)
+    other = broker.begin_produce({("new", 1): batch(b"c")}, acks=1, version=version)
+    assert (lost.answer.outcome, first.answer.outcome) == ("", "")
+    assert lost.answer.keeps_order
+    assert first.answer.keeps_order
+    # The other broker leads this one, and nothing changes that.
+    assert code_of(only_result(other)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await rig.settle()
+    assert lost.answer.outcome == "nothing"
+    assert only_result(first).base_offset == 1
+    part = rig.partition("new").log.read(0, 1 << 20, Isolation.LOG_END).records
+    assert part is not None
+    data = part.file.pread(part.length, part.position)
+    assert values(PartitionData(records=data)) == [b"a", b"b"]
+
+
+async def test_a_leader_whose_log_can_not_be_made_says_so(broker: Broker) -> None:
+    rig = broker.rig
+    rig.metadata.write(*topic("new", 1, replicas=(1,)))
+    asked = broker.begin_produce({("new", 0): batch(b"a")}, acks=1)
+    rig.disk.inject(WriteError(paths="*/new-0/*"))
+    await rig.settle()
+    assert code_of(only_result(asked)) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 @pytest.mark.parametrize("version", [9, 10, 13])
