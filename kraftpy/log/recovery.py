@@ -13,6 +13,10 @@ cleaner has taken them.
 Kafka empties a segment whose offsets do not grow. We keep what comes before: it may have been
 acknowledged and synced, and bytes that a failing machine has left behind it are no reason to lose
 it.
+
+No CRC covers a batch's base offset and leader epoch. Both only grow along a log, so that most
+damage to them shows: an offset that does not grow ends the segment, and an epoch that is above
+those of the two batches behind it is forgotten again.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from typing import Final
 
 from kraftpy.log.appending import first_offset_of
 from kraftpy.log.batch_headers import header_at
-from kraftpy.log.epochs import LeaderEpochCache
+from kraftpy.log.epochs import EpochEntry, LeaderEpochCache
 from kraftpy.log.errors import StorageError
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_files import LogFiles
@@ -91,7 +95,9 @@ class Recovery:
         "_durable_end",
         "_epochs",
         "_files",
+        "_learned",
         "_log_start_offset",
+        "_lower",
         "_pace",
         "_producers",
         "_progress",
@@ -116,6 +122,10 @@ class Recovery:
         self._epochs = epochs
         # A state of its own: the log's is loaded when all segments are in order.
         self._producers = producers
+        # The last epoch that was found in a batch and not in the checkpoint, and a lower one in a
+        # batch behind it.
+        self._learned: EpochEntry | None = None
+        self._lower: EpochEntry | None = None
         self._files = files
         self._config = config
         self._log_start_offset = log_start_offset
@@ -194,9 +204,27 @@ class Recovery:
         )
         if not isinstance(batch, RecordBatch):
             return
-        latest_epoch = self._epochs.latest_epoch
-        if batch.leader_epoch >= 0 and (latest_epoch is None or batch.leader_epoch > latest_epoch):
-            self._epochs.assign(batch.leader_epoch, batch.base_offset)
+        if batch.leader_epoch >= 0:
+            self._learn_epoch(batch)
         if batch.producer_id >= 0:
             for aborted in replay(self._producers, batch):
                 segment.transaction_index.append(aborted)
+
+    def _learn_epoch(self, batch: RecordBatch) -> None:
+        latest, learned, lower = self._epochs.latest, self._learned, self._lower
+        found = EpochEntry(batch.leader_epoch, batch.base_offset)
+        if latest is None or found.epoch > latest.epoch:
+            self._epochs.assign(*found)
+            self._learned, self._lower = found, None
+        elif learned is None or learned != latest or found.epoch == latest.epoch:
+            # As the checkpoint says, or of a time before its latest.
+            self._lower = None
+        elif lower is None or lower.epoch != found.epoch:
+            _log.warning("leader %r behind %r: one of them is damaged", found, learned)
+            self._lower = found
+        else:
+            self._epochs.truncate_from_end(learned.start_offset)
+            self._learned = self._lower = None
+            if self._epochs.latest_epoch is None or lower.epoch > self._epochs.latest_epoch:
+                self._epochs.assign(*lower)
+                self._learned = lower

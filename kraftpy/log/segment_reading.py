@@ -118,6 +118,10 @@ class ReadableSegment(SegmentStore):
                 headers = self._headers_at(slot, offset)
         else:
             yield from islice(headers, _USUAL_HEADERS)
+            following = next(headers, None)
+            if following is None:
+                return
+            headers = chain((following,), headers)
             if self._leads_on_from(slot):
                 yield from headers
                 return

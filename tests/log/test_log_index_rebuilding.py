@@ -296,3 +296,25 @@ async def test_retention_does_not_believe_a_time_that_is_not_there(rig: Rig) -> 
     assert await again.delete_old_segments() == 0
     rig.clock.now_ms += 2_000_000
     assert await again.delete_old_segments() == 1
+
+
+async def test_a_sound_index_is_not_suspected() -> None:
+    """Whatever lies behind its last entry: many small batches, or a large one; by every look."""
+    rig = Rig(MemoryDisk(), "/data", replace(LARGE, index_interval_bytes=4096))
+    log = await rig.load()
+    for values in ([b"v"] * 700, [b"x" * 100_000], [b"v"] * 50, [b"x" * 100_000]):
+        for value in values:
+            timestamp_ms = NOW_MS + log.log_end_offset
+            log.append_as_leader(batch(value, timestamp_ms=timestamp_ms), 0)
+        end = log.log_end_offset
+        again = await rig.load()
+        for each in (log, again):
+            segment = each.active_segment
+            assert segment.next_offset() == end
+            assert segment.find(end) is None
+            assert segment.largest.timestamp_ms == NOW_MS + end - 1
+            assert by_time(each, NOW_MS + end - 1) is not None
+            assert by_time(each, None) is not None
+            assert [first_offset(each, offset) for offset in range(end)] == list(range(end))
+            assert not segment.has_damaged_index
+    assert rig.owner.failures == []

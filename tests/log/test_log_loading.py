@@ -8,6 +8,7 @@ import pytest
 from log_place import Place, TalliedDisk
 from log_rig import NOW_MS, TINY, Rig, batch, legacy, marker, values_in
 
+from kraftpy.log.checkpoints import LEADER_EPOCH_CHECKPOINT, format_epochs
 from kraftpy.log.errors import MalformedFileError, StorageError
 from kraftpy.log.loading import load_log
 from kraftpy.log.partition_log import PartitionLog
@@ -471,3 +472,50 @@ async def test_restarts_leave_no_snapshots_behind(rig: Rig) -> None:
         log = await rig.reload(log)
     assert await rig.names(".snapshot") == [f"{5:020d}.snapshot"]
     assert log.producers.producers[1].last_sequence == 4
+
+
+EPOCH_AT = 12
+
+
+def with_epoch(data: bytes, index: int, size: int, epoch: int) -> bytes:
+    """The epoch of one of many batches of the same size; the CRC does not cover it."""
+    position = index * size + EPOCH_AT
+    return data[:position] + epoch.to_bytes(4) + data[position + 4 :]
+
+
+@pytest.mark.parametrize(
+    ("index", "epoch", "expected"),
+    [
+        # Too high: forgotten, and what began behind it begins where it did.
+        (2, 1_000, ((1, 0), (3, 5))),
+        (5, 1_000, ((1, 0), (3, 6))),
+        (7, 1_000, ((1, 0), (3, 5))),
+        # Too low: passed over.
+        (7, 0, ((1, 0), (3, 5))),
+        (7, 2, ((1, 0), (3, 5))),
+        # In one of the last two batches nothing tells.
+        (8, 1_000, ((1, 0), (3, 5), (1_000, 8))),
+        (9, 1_000, ((1, 0), (3, 5), (1_000, 9))),
+    ],
+)
+async def test_a_leader_epoch_that_is_damaged(
+    rig: Rig, index: int, epoch: int, expected: tuple[tuple[int, int], ...]
+) -> None:
+    """No CRC covers it, but epochs only grow."""
+    data = b"".join(
+        bytes(batch(b"v", base_offset=offset, leader_epoch=1 if offset < 5 else 3))
+        for offset in range(10)
+    )
+    await rig.put(f"{0:020d}.log", with_epoch(data, index, len(data) // 10, epoch))
+    log = await rig.load()
+    assert log.log_end_offset == 10
+    assert log.epochs.entries == expected
+
+
+async def test_an_epoch_of_the_checkpoint_is_not_forgotten(rig: Rig) -> None:
+    """Nor one that begins in a segment which comes later."""
+    data = b"".join(bytes(batch(b"v", base_offset=n, leader_epoch=1)) for n in range(10))
+    await rig.put(f"{0:020d}.log", data)
+    await rig.put(LEADER_EPOCH_CHECKPOINT, format_epochs([(1, 0), (3, 7)]).encode())
+    log = await rig.load()
+    assert log.epochs.entries == ((1, 0), (3, 7))

@@ -200,7 +200,7 @@ async def test_a_change_at_any_step(
     assert rig.owner.failures == []
 
 
-@pytest.mark.parametrize("steps", (1, 60, 140, 160, 290))
+@pytest.mark.parametrize("steps", [1, 60, 140, 160, 290])
 async def test_a_truncation_within_the_segment_that_is_walked(steps: int) -> None:
     """What follows is of another size, so that nothing lies where it lay."""
     config = replace(TINY, segment_bytes=1 << 20, segment_index_bytes=1 << 20)
