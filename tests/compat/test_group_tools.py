@@ -1,0 +1,111 @@
+"""Kafka's command line tools for groups and offsets, and its dump of what we have written."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from compat.data_cluster import SECONDS, DataCluster
+from confluent_kafka import Consumer, Producer
+from support.kafka_jars import run_java
+
+pytestmark = [pytest.mark.compat, pytest.mark.java]
+
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+PARTITIONS = 2
+RECORDS = 20
+
+
+def groups(cluster: DataCluster, arguments: str) -> list[list[str]]:
+    """The tool's table, as words by line, without what it says around it."""
+    done = run_java(GROUPS, "--bootstrap-server", cluster.bootstrap, *arguments.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return [words for words in lines if words and "has no active members" not in " ".join(words)]
+
+
+@pytest.fixture
+def member(one_node: DataCluster) -> Iterator[tuple[str, str]]:
+    """A group that reads a topic, and has committed half of it; the topic, and the group."""
+    topic = one_node.topic(PARTITIONS)
+    producer = Producer({"bootstrap.servers": one_node.bootstrap})
+    for number in range(RECORDS):
+        producer.produce(topic, str(number), partition=number % PARTITIONS)
+    assert producer.flush(SECONDS) == 0
+    group = f"tools-{topic}"
+    consumer = Consumer(
+        {
+            "bootstrap.servers": one_node.bootstrap,
+            "group.id": group,
+            "client.id": "reader",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    read, deadline = 0, time.monotonic() + SECONDS
+    while read < RECORDS:
+        assert time.monotonic() < deadline
+        read += len(consumer.consume(RECORDS, 0.1))
+    consumer.commit(asynchronous=False)
+    for number in range(RECORDS):
+        producer.produce(topic, str(number), partition=number % PARTITIONS)
+    assert producer.flush(SECONDS) == 0
+    yield topic, group
+    consumer.close()
+
+
+def _lines_of(cluster: DataCluster, group: str) -> list[str]:
+    """What Kafka makes of the records of a group."""
+    lines = []
+    for log in sorted(cluster.directory.glob("node-1/data/__consumer_offsets-*/*.log")):
+        if log.stat().st_size:
+            done = run_java(DUMP, "--offsets-decoder", "--files", str(log))
+            assert done.returncode == 0, done.stdout + done.stderr
+            lines += [line for line in done.stdout.splitlines() if f'"{group}"' in line]
+    return lines
+
+
+def test_an_active_group(one_node: DataCluster, member: tuple[str, str]) -> None:
+    """GRP-46, GRP-47, GRP-49, CGP-58"""
+    topic, group = member
+    assert [group, "Stable"] in groups(one_node, "--list --state")
+    assert [group, "Classic"] in groups(one_node, "--list --type classic")
+    assert [group, "Classic"] not in groups(one_node, "--list --type consumer")
+    header, *rows = groups(one_node, f"--describe --group {group}")
+    assert header[:6] == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+    assert sorted(row[:6] for row in rows) == [
+        [group, topic, str(partition), "10", "20", "10"] for partition in range(PARTITIONS)
+    ]
+    for row in rows:
+        assert re.fullmatch(r"reader-[0-9a-f-]{36}", row[6])
+        assert row[7:] == ["/127.0.0.1", "reader"]
+    _, state = groups(one_node, f"--describe --group {group} --state")
+    assert state[0] == group
+    assert state[3:] == ["range", "Stable", "1"]
+    refused = run_java(
+        GROUPS, "--bootstrap-server", one_node.bootstrap, "--delete", "--group", group
+    )
+    assert "GroupNotEmptyException" in refused.stdout + refused.stderr
+    kinds = [re.search(r'"type":"(\d)"', line) for line in _lines_of(one_node, group)]
+    assert sorted({kind.group(1) for kind in kinds if kind}) == ["1", "2"]
+
+
+def test_a_group_that_nobody_is_in(one_node: DataCluster, member: tuple[str, str]) -> None:
+    """GRP-48, GRP-53: its offsets are moved, deleted one by one, and with it."""
+    topic, _ = member
+    group = f"manual-{topic}"
+    moved = groups(
+        one_node, f"--group {group} --topic {topic} --reset-offsets --to-offset 7 --execute"
+    )
+    assert sorted(moved[1:]) == [[group, topic, "0", "7"], [group, topic, "1", "7"]]
+    assert [group, "Empty"] in groups(one_node, "--list --state")
+    deleted = groups(one_node, f"--delete-offsets --group {group} --topic {topic}:0")
+    assert [topic, "0", "Successful"] in deleted
+    _, row = groups(one_node, f"--describe --group {group}")
+    assert row == [group, topic, "1", "7", "20", "13", "-", "-", "-"]
+    groups(one_node, f"--delete --group {group}")
+    assert [group, "Empty"] not in groups(one_node, "--list --state")
