@@ -136,7 +136,10 @@ class ClassicClient:
         waiting = self.rig.write(lambda machine: machine.classic.leave(request))
         self.rig.commit()
         self.forget()
-        return ErrorCode(waiting.answer.members[0].error_code)
+        reply = waiting.replies[0]
+        if isinstance(reply, CoordinatorError):
+            return reply.code
+        return ErrorCode(reply.members[0].error_code)
 
     def forget(self) -> None:
         self.member_id, self.generation, self.owned = "", -1, {}
@@ -164,7 +167,11 @@ class ClassicClient:
         elif code is ErrorCode.ILLEGAL_GENERATION:
             self.owned, self.generation = {}, -1
         else:
-            assert code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NOT_COORDINATOR), code
+            assert code in (
+                ErrorCode.REBALANCE_IN_PROGRESS,
+                ErrorCode.NOT_COORDINATOR,
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ), code
         self.join()
 
     def _take_join(self) -> None:

@@ -14,6 +14,7 @@ their way, and moved back if they are lost.
 
 from __future__ import annotations
 
+from kraftpy.coordinator.assignors.assignor import Partitions
 from kraftpy.coordinator.groups.classic_group import CONSUMER_PROTOCOL, ClassicGroup
 from kraftpy.coordinator.groups.classic_member import ClassicMember, JoinCall, JoinProtocol
 from kraftpy.coordinator.groups.classic_rebalance import ClassicRebalances
@@ -34,12 +35,16 @@ from kraftpy.coordinator.groups.consumer_member import (
     ClassicProfile,
     ConsumerMember,
     CurrentAssignment,
+    Held,
     MemberProfile,
+    MemberState,
 )
 from kraftpy.coordinator.groups.directory import no_such_group
 from kraftpy.coordinator.groups.group import Group
 from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.ids import Uuid
+from kraftpy.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
 
 __all__ = ["Migration"]
 
@@ -77,30 +82,30 @@ class Migration:
     def _take_over(self, group: ClassicGroup, draft: GroupDraft) -> None:
         """Members, epoch and assignments as they are."""
         image, epoch = self._core.topics.image, group.generation
-        targets = {}
-        taken: set[tuple[bytes, int]] = set()
+        assigned: dict[str, Partitions] = {}
+        owned: dict[str, Partitions] = {}
         try:
-            for member in group.members.values():
-                draft.set_profile(member.member_id, _profile_of(member))
-                assigned = decode_assignment(member.assignment).assigned_partitions
-                targets[member.member_id] = partitions_by_id(assigned, image)
+            for member_id, member in group.members.items():
+                subscription = decode_subscription(member.protocols[0].metadata)
+                assignment = decode_assignment(member.assignment)
+                draft.set_profile(member_id, _profile_of(member, subscription))
+                assigned[member_id] = partitions_by_id(assignment.assigned_partitions, image)
+                owned[member_id] = partitions_by_id(subscription.owned_partitions, image)
         except EmbeddedError as error:
             raise no_such_group(group.group_id) from error
-        for target in targets.values():
-            for topic_id, partitions in target.items():
-                for partition in sorted(partitions):
-                    # Members that share partitions by their own rules can't be led by ours.
-                    if (topic_id, partition) in taken:
-                        raise no_such_group(group.group_id)
-                    taken.add((topic_id, partition))
+        taken = _Taken()
+        held = {member_id: taken.take(each, epoch) for member_id, each in assigned.items()}
+        if taken.has_conflict:
+            # Members that share partitions by their own rules can't be led by ours.
+            raise no_such_group(group.group_id)
         draft.set_epoch(epoch, self._core.topics.hash_of(draft.topic_names()))
-        draft.set_targets(targets, timestamp_ms=0)
-        for member_id, target in targets.items():
-            assigned_in = {
-                topic_id: dict.fromkeys(sorted(partitions), epoch)
-                for topic_id, partitions in target.items()
-            }
-            draft.set_current(member_id, CurrentAssignment(epoch, epoch, assigned=assigned_in))
+        draft.set_targets(assigned, timestamp_ms=0)
+        for member_id in group.members:
+            # What a member owned when it joined and is not assigned, it may own until it rejoins.
+            pending = taken.take(owned[member_id], epoch)
+            state = MemberState.UNREVOKED_PARTITIONS if pending else MemberState.STABLE
+            current = CurrentAssignment(epoch, epoch, state, held[member_id], pending)
+            draft.set_current(member_id, current)
 
     # Down.
 
@@ -184,10 +189,9 @@ class _Upgrade:
         group = self._group
         for member in self._draft.members():
             self._core.timers.forget(group.group_id, member.member_id)
-        if self._core.directory.get(group.group_id) is group:
-            # Nothing rings any more for ids that were given out; who has one will ask for another.
-            group.pending_members.clear()
-            self._rebalances.loaded(group, self._core.settings.max_size)
+        # Nothing rings any more for ids that were given out; who has one will ask for another.
+        group.pending_members.clear()
+        _resume(self._core, self._rebalances, group.group_id)
 
 
 class _Downgrade:
@@ -220,12 +224,45 @@ class _Downgrade:
 
     def undone(self, error: CoordinatorError) -> None:
         self._rebalances.forget(self._after, error)
-        self._core.timers.start_all(self._before)
+        _resume(self._core, self._rebalances, self._after.group_id)
 
 
-def _profile_of(member: ClassicMember) -> MemberProfile:
-    """Raises EmbeddedError."""
-    subscription = decode_subscription(member.protocols[0].metadata)
+def _resume(core: ConsumerCore, rebalances: ClassicRebalances, group_id: str) -> None:
+    """Start the timers of the group that is there now.
+
+    That need not be the one that was converted: with these records, others before them may have
+    been lost.
+    """
+    group = core.directory.get(group_id)
+    if isinstance(group, ConsumerGroup):
+        core.timers.start_all(group)
+    elif isinstance(group, ClassicGroup):
+        rebalances.loaded(group, core.settings.max_size)
+
+
+class _Taken:
+    """Partitions that somebody has, of several who may claim one."""
+
+    __slots__ = ("_partitions", "has_conflict")
+
+    def __init__(self) -> None:
+        self._partitions: set[tuple[Uuid, int]] = set()
+        self.has_conflict = False
+
+    def take(self, claimed: Partitions, epoch: int) -> Held:
+        """Those that nobody has taken yet."""
+        taken: dict[Uuid, dict[int, int]] = {}
+        for topic_id in claimed:
+            for partition in sorted(claimed[topic_id]):
+                if (topic_id, partition) in self._partitions:
+                    self.has_conflict = True
+                else:
+                    self._partitions.add((topic_id, partition))
+                    taken.setdefault(topic_id, {})[partition] = epoch
+        return taken
+
+
+def _profile_of(member: ClassicMember, subscription: ConsumerProtocolSubscription) -> MemberProfile:
     return MemberProfile(
         client_id=member.client_id,
         client_host=member.client_host,
