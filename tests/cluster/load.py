@@ -22,7 +22,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-__all__ = ["Load", "consume_all", "under_load"]
+from kraftpy.client.admin_operations import NewTopic
+
+__all__ = ["Load", "consume_all", "under_load", "write_to_all"]
 
 FLUSH_SECONDS = 60
 CONSUME_SECONDS = 60
@@ -127,3 +129,24 @@ def _consume(bootstrap: str, topic: str, partition: int) -> list[tuple[int, int]
         return found
     finally:
         consumer.close()
+
+
+async def write_to_all(bootstrap: str, topic: NewTopic) -> None:
+    """One record to each partition; returns when every replica in sync has them."""
+    failures = await trio.to_thread.run_sync(_write_to_all, bootstrap, topic)
+    assert failures == []
+
+
+def _write_to_all(bootstrap: str, topic: NewTopic) -> list[str]:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    failures: list[str] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failures.append(f"{message.partition()}: {error}")
+
+    for partition in range(topic.partitions):
+        producer.produce(topic.name, b"1", partition=partition, on_delivery=delivered)
+    if producer.flush(FLUSH_SECONDS):
+        failures.append(f"{len(producer)} are not written")
+    return failures
