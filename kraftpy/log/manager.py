@@ -9,8 +9,9 @@ and leaves the recovery to the next start; that is what a crash would have done 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Final
 
 import trio
 
@@ -22,6 +23,7 @@ from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_directory import DirectoryEvents, LogDirectory
 from kraftpy.log.manager_settings import NEVER_MS, LogManagerSettings
 from kraftpy.log.pacing import Pace
+from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.partition_moves import MovablePartitions
 from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.ids import Uuid
@@ -31,6 +33,9 @@ from kraftpy.world import World
 __all__ = ["LogManager"]
 
 _log = logging.getLogger(__name__)
+
+# Logs that are closed at a time; each needs some file handles for that.
+_CONCURRENT_LOGS: Final = 8
 
 
 class LogManager(MovablePartitions):
@@ -166,8 +171,7 @@ class LogManager(MovablePartitions):
     async def _stop_directory(self, directory: LogDirectory) -> None:
         started = self._world.clock.monotonic()
         try:
-            for log in [*directory.logs.values(), *directory.futures.values()]:
-                await log.close()
+            await self._close_logs([*directory.logs.values(), *directory.futures.values()])
             await directory.write_checkpoints()
             with directory.guard("mark the clean shutdown"):
                 await directory.mark_clean(self.broker_epoch)
@@ -180,6 +184,29 @@ class LogManager(MovablePartitions):
             directory.path,
             (self._world.clock.monotonic() - started) * 1000,
         )
+
+    async def _close_logs(self, logs: Sequence[PartitionLog]) -> None:
+        """Several at a time: each of them waits for the disk most of its time.
+
+        Raises the first StorageError or RecordDataError; the logs behind it stay as they are.
+        """
+        rest = iter(logs)
+        failures: list[Exception] = []
+
+        async def close_some() -> None:
+            for log in rest:
+                if failures:
+                    return
+                try:
+                    await log.close()
+                except (StorageError, RecordDataError) as error:
+                    failures.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(len(logs), _CONCURRENT_LOGS)):
+                nursery.start_soon(close_some)
+        if failures:
+            raise failures[0]
 
     # Loading.
 
