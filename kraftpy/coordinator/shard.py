@@ -180,8 +180,9 @@ class Shard(Generic[_Machine]):
         return operation(self.machine)
 
     def submit(self, operation: Callable[[], Outcome[None]]) -> None:
-        """An operation of the machine's own; nobody waits for it."""
-        self.write(lambda machine: operation(), _report)
+        """An operation of the machine's own; nobody waits for it, or misses it when it is over."""
+        if self.state is ShardState.ACTIVE:
+            self.write(lambda machine: operation(), _report)
 
     def high_watermark_moved(self, high_watermark: int) -> None:
         self._events.appendleft(partial(self._commit, high_watermark))
@@ -242,8 +243,6 @@ class Shard(Generic[_Machine]):
             self._end()
 
     def _end(self) -> None:
-        self._timers.cancel_all()
-        self._background.cancel_all()
         waiting = [write for _, write in self._deferred]
         self._deferred.clear()
         if self._batch is not None:
@@ -252,6 +251,9 @@ class Shard(Generic[_Machine]):
         for write in waiting:
             write.failed(not_coordinator())
         self.machine.unloaded()
+        # The last, since whoever hears that a write has failed may start one.
+        self._timers.cancel_all()
+        self._background.cancel_all()
 
     # Events.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from coordinator.classic_kit import SESSION_MS, ClassicRig, assignment_of, rebalance, subscription
 
@@ -156,8 +158,11 @@ class TestLoading:
         rig.move()
         assert waiting.error is ErrorCode.NOT_COORDINATOR
 
-    def test_the_leader_whose_assignment_is_on_its_way(self) -> None:
-        """GRP-64: answered once."""
+    def test_the_leader_whose_assignment_is_on_its_way(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """GRP-64, CRT-19: answered once."""
+        caplog.set_level(logging.WARNING)
         rig = ClassicRig()
         (member,) = rig.stable()
         member.join()
@@ -165,8 +170,12 @@ class TestLoading:
         rig.commits_at_once = False
         waiting = member.sync({member.member_id: b"x"})
         rig.flush()
+        old = rig.shard
         rig.move()
         assert waiting.error is ErrorCode.NOT_COORDINATOR
+        # Nothing rings for a coordinator that is no more, and nothing is tried in vain.
+        assert not old._timers._by_key
+        assert caplog.text == ""
         # It was written, and the next coordinator goes on with it.
         assert rig.group().generation == 2
 
