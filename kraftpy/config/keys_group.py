@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kraftpy.config.checks import OFFSET_RESET, at_least, one_of
-from kraftpy.config.table import BOOLEAN, INT, MEDIUM, SHARE, STREAMS, STRING, define
+from kraftpy.config.table import BOOLEAN, INT, MEDIUM, SHARE, STREAMS, STRING, YES, define
 
 __all__ = ["KEYS"]
 
@@ -14,13 +14,16 @@ __all__ = ["KEYS"]
 KEYS: Final = (
     define("consumer.session.timeout.ms",
            "Silence after which a member is removed.",
-           INT, 45_000, MEDIUM, at_least(1), synonyms=("group.consumer.session.timeout.ms",)),
+           INT, 45_000, MEDIUM, at_least(1), effect=YES,
+           synonyms=("group.consumer.session.timeout.ms",)),
     define("consumer.heartbeat.interval.ms",
            "Pause between heartbeats that members are told to keep.",
-           INT, 5000, MEDIUM, at_least(1), synonyms=("group.consumer.heartbeat.interval.ms",)),
+           INT, 5000, MEDIUM, at_least(1), effect=YES,
+           synonyms=("group.consumer.heartbeat.interval.ms",)),
     define("consumer.assignment.interval.ms",
            "Least time between two assignments.",
-           INT, 1000, MEDIUM, at_least(0), synonyms=("group.consumer.assignment.interval.ms",)),
+           INT, 1000, MEDIUM, at_least(0), effect=YES,
+           synonyms=("group.consumer.assignment.interval.ms",)),
     define("share.session.timeout.ms",
            "Silence after which a share member is removed.",
            INT, 45_000, MEDIUM, at_least(1), no_effect=SHARE,

@@ -12,6 +12,7 @@ from kraftpy.coordinator.groups.consumer_group import ConsumerGroup
 from kraftpy.coordinator.groups.consumer_groups import ConsumerGroups
 from kraftpy.coordinator.groups.consumer_member import ConsumerMember
 from kraftpy.coordinator.groups.machine import GroupMachine
+from kraftpy.coordinator.groups.metrics import GroupMetrics
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.memory_shard_log import MemoryShardLog
 from kraftpy.coordinator.outcome import CoordinatorRecord, Outcome
@@ -76,6 +77,7 @@ class ConsumerRig(ShardRig[GroupMachine]):
         commits_at_once: bool = True,
         log: MemoryShardLog | None = None,
         group_configs: Mapping[str, Mapping[str, str]] | None = None,
+        metrics: GroupMetrics | None = None,
         seed: int = 1,
     ) -> None:
         random = Random(seed)
@@ -83,7 +85,7 @@ class ConsumerRig(ShardRig[GroupMachine]):
         self.topics = dict(topics or {})
 
         def make(context: ShardContext) -> GroupMachine:
-            return GroupMachine(context, self.group_settings, random)
+            return GroupMachine(context, self.group_settings, random, metrics)
 
         super().__init__(
             make,

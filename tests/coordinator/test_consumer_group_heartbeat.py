@@ -20,8 +20,12 @@ from coordinator.consumer_kit import (
 )
 
 from kraftpy.coordinator.groups.consumer_member import MemberState
+from kraftpy.coordinator.groups.metrics import GroupMetrics
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.outcome import CoordinatorRecord, Outcome
+from kraftpy.metadata import records as r
+from kraftpy.metadata.delta import MetadataDelta
+from kraftpy.observe.metrics import Counter, MetricName, MetricRegistry
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.group_records import (
     ConsumerGroupPartitionMetadataKey,
@@ -665,6 +669,31 @@ class TestGroupConfigs:
         rig = ConsumerRig({"t": 1}, group_configs=configs)
         assert rig.beat(**JOIN).heartbeat_interval_ms == 15_000
         assert rig.beat(**{**JOIN, "group_id": "h"}).heartbeat_interval_ms == 5000
+
+    def test_the_brokers_assignment_interval_changes_while_they_run(self) -> None:
+        rig = ConsumerRig({"t": 4})
+        key = "group.consumer.assignment.interval.ms"
+        delta = MetadataDelta(rig.image)
+        delta.replay(r.ConfigRecord(r.ConfigResourceType.BROKER, "", key, "0"))
+        rig.image = delta.apply(rig.image.provenance)
+        rig.move()
+        Client(rig, "a", ["t"]).join()
+        Client(rig, "b", ["t"]).join()
+        assert rig.group().assignment_epoch.value == 2
+
+
+def test_rebalances_are_counted() -> None:
+    registry = MetricRegistry()
+    rig = ConsumerRig({"t": 4}, metrics=GroupMetrics(registry))
+    name = MetricName("kafka.server", "group-coordinator-metrics", "consumer-group-rebalance-count")
+    counter = registry.get(name)
+    assert isinstance(counter, Counter)
+    client = Client(rig, "a", ["t"])
+    client.join()
+    client.beat()
+    assert counter.count == 1
+    client.leave()
+    assert counter.count == 2
 
 
 def test_settings_with_an_assignor_that_there_is_not() -> None:

@@ -27,6 +27,7 @@ from kraftpy.coordinator.groups.consumer_member import (
 from kraftpy.coordinator.groups.consumer_timers import ConsumerTimers
 from kraftpy.coordinator.groups.consumer_topics import ConsumerTopics
 from kraftpy.coordinator.groups.directory import GroupDirectory, no_such_group
+from kraftpy.coordinator.groups.metrics import GroupMetrics
 from kraftpy.coordinator.groups.reconciler import Reconciliation
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.groups.target_assignment import Assignors, make_target
@@ -47,6 +48,7 @@ _PROTOCOL: Final = "consumer"
 
 class ConsumerCore:
     __slots__ = (
+        "_metrics",
         "assignors",
         "context",
         "directory",
@@ -57,11 +59,16 @@ class ConsumerCore:
     )
 
     def __init__(
-        self, context: ShardContext, directory: GroupDirectory, settings: GroupSettings
+        self,
+        context: ShardContext,
+        directory: GroupDirectory,
+        settings: GroupSettings,
+        metrics: GroupMetrics,
     ) -> None:
         self.context = context
         self.directory = directory
         self.settings = settings
+        self._metrics = metrics
         self.topics = ConsumerTopics(context.image)
         self.assignors = Assignors(settings.consumer_assignors)
         self.timers = ConsumerTimers(
@@ -195,6 +202,8 @@ class ConsumerCore:
             draft.conversion.begun()
         if not draft.records:
             return Outcome(answer=answer)
+        if draft.epoch > group.epoch.value:
+            self._metrics.consumer_rebalances(1)
         member_ids = [member_id for member_id, _, _ in changed]
         settled = partial(self._settled, group.group_id, member_ids, draft.conversion)
         return Outcome(draft.records, answer, settled)

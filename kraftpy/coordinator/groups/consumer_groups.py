@@ -25,6 +25,7 @@ from kraftpy.coordinator.groups.consumer_replay import ConsumerReplay
 from kraftpy.coordinator.groups.consumer_topics import changed_topics
 from kraftpy.coordinator.groups.directory import GroupDirectory
 from kraftpy.coordinator.groups.group import Group
+from kraftpy.coordinator.groups.metrics import GroupMetrics
 from kraftpy.coordinator.groups.migration import Migration
 from kraftpy.coordinator.groups.regex_refresh import RegexRefresh
 from kraftpy.coordinator.groups.settings import GroupSettings
@@ -55,9 +56,11 @@ class ConsumerGroups:
         directory: GroupDirectory,
         settings: GroupSettings,
         random: Random,
+        *,
         rebalances: ClassicRebalances,
+        metrics: GroupMetrics,
     ) -> None:
-        self._core = ConsumerCore(context, directory, settings)
+        self._core = ConsumerCore(context, directory, settings, metrics)
         migration = Migration(self._core, rebalances)
         self._core.downgrade = migration.downgrade
         self._classic = ClassicMembersOfConsumerGroups(self._core, random, migration.downgrade)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.metadata.image import MetadataImage
 from kraftpy.metadata.records import ConfigResourceType
 
 __all__ = ["ConsumerIntervals", "consumer_intervals"]
+
+_ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
+_ALL_BROKERS: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,11 @@ def consumer_intervals(
     settings: GroupSettings, image: MetadataImage, group_id: str
 ) -> ConsumerIntervals:
     own = image.config(ConfigResourceType.GROUP, group_id)
+    # The one among the brokers' defaults that changes while they run.
+    changed = image.config(ConfigResourceType.BROKER, _ALL_BROKERS).get(_ASSIGNMENT_INTERVAL)
+    assignment_interval_ms = settings.consumer_assignment_interval_ms
+    if changed is not None:
+        assignment_interval_ms = int(changed)
     return ConsumerIntervals(
         _bounded(
             own,
@@ -45,7 +54,7 @@ def consumer_intervals(
         _bounded(
             own,
             "consumer.assignment.interval.ms",
-            settings.consumer_assignment_interval_ms,
+            assignment_interval_ms,
             settings.consumer_min_assignment_interval_ms,
             settings.consumer_max_assignment_interval_ms,
         ),

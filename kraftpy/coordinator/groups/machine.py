@@ -45,7 +45,9 @@ class GroupMachine:
         metrics = GroupMetrics(MetricRegistry()) if metrics is None else metrics
         self.directory = GroupDirectory(context.timeline)
         rebalances = ClassicRebalances(context, self.directory, settings)
-        self.consumers = ConsumerGroups(context, self.directory, settings, random, rebalances)
+        self.consumers = ConsumerGroups(
+            context, self.directory, settings, random, rebalances=rebalances, metrics=metrics
+        )
         self.classic = ClassicGroups(
             context,
             self.directory,

@@ -27,6 +27,7 @@ class GroupMetrics:
 
     __slots__ = (
         "completed_rebalances",
+        "consumer_rebalances",
         "offset_commits",
         "offset_deletions",
         "offset_expirations",
@@ -40,6 +41,7 @@ class GroupMetrics:
         self.offset_expirations = counter("offset-expiration-count")
         self.offset_deletions = counter("offset-deletion-count")
         self.completed_rebalances = counter("group-completed-rebalance-count")
+        self.consumer_rebalances = counter("consumer-group-rebalance-count")
 
 
 class GroupGauges:
