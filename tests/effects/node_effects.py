@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import trio
-from effects.topic_effects import TOPIC_EFFECTS, compacts, earliest_offset, flushes, produced
+from effects.topic_effects import (
+    TOPIC_EFFECTS,
+    compacts,
+    earliest_offset,
+    flushes,
+    produced,
+    rolls_after,
+)
 from support.simulated_nodes import FETCH_VERSION, PORT, SimulatedNodes
 
 from kraftpy.client.errors import ConnectionLost
@@ -146,7 +153,7 @@ async def metadata_segments(rig: SimulatedNodes, settings: Mapping[str, str]) ->
     await rig.start("n1", settings=settings)
     await trio.sleep(60)
     for number in range(5):
-        await rig.create(f"t{number}", partitions=20)
+        await rig.create(f"t{number}", partitions=10)
     return sum(name.endswith(".log") for name in await rig.files(METADATA_LOG)) > 1
 
 
@@ -429,6 +436,13 @@ async def begins_its_chores_soon(rig: SimulatedNodes, settings: Mapping[str, str
     return await earliest_offset(rig, "t") > 0
 
 
+async def rolls_after_an_hour(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
+    quiet = {"broker.heartbeat.interval.ms": "600000", "broker.session.timeout.ms": "1800000"}
+    await rig.start("n1", settings={**settings, **quiet, "metadata.max.idle.interval.ms": "0"})
+    await rig.create("t")
+    return await rolls_after(rig, "t", 3_660)
+
+
 async def compacts_at_all(rig: SimulatedNodes, settings: Mapping[str, str]) -> bool:
     await rig.start("n1", settings=settings)
     await rig.create("t", configs=COMPACTED)
@@ -612,6 +626,7 @@ STATIC_EFFECTS = {
     ),
     "log.retention.check.interval.ms": StaticEffect("5000", deletes_old_segments),
     "log.initial.task.delay.ms": StaticEffect("5000", begins_its_chores_soon),
+    "log.roll.hours": StaticEffect("1", rolls_after_an_hour),
     "log.cleaner.enable": StaticEffect("false", compacts_at_all, expected=False),
     "producer.id.expiration.check.interval.ms": StaticEffect(
         "1000", forgets_producers, node={"producer.id.expiration.ms": "1000"}

@@ -25,7 +25,15 @@ from kraftpy.records.reader import read_records
 from kraftpy.records.walker import walk_batches
 from kraftpy.world.memory_disk_effects import Effect, Sync
 
-__all__ = ["TOPIC_EFFECTS", "TopicEffect", "compacts", "earliest_offset", "flushes", "produced"]
+__all__ = [
+    "TOPIC_EFFECTS",
+    "TopicEffect",
+    "compacts",
+    "earliest_offset",
+    "flushes",
+    "produced",
+    "rolls_after",
+]
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -128,11 +136,15 @@ async def fills_a_segment_with_small_batches(rig: SimulatedNodes, topic: str) ->
     return await segment_count(rig, topic) > 1
 
 
-async def rolls_after_an_hour(rig: SimulatedNodes, topic: str) -> bool:
+async def rolls_after(rig: SimulatedNodes, topic: str, seconds: float) -> bool:
     await produced(rig, topic, rig.batch(b"v"))
-    await trio.sleep(HOUR_MS / 1000 + 60)
+    await trio.sleep(seconds)
     await produced(rig, topic, rig.batch(b"v"))
     return await segment_count(rig, topic) > 1
+
+
+async def rolls_after_ten_minutes(rig: SimulatedNodes, topic: str) -> bool:
+    return await rolls_after(rig, topic, 610)
 
 
 async def rolls_early(rig: SimulatedNodes, topic: str) -> bool:
@@ -288,10 +300,10 @@ TOPIC_EFFECTS = {
         dynamic={"log.index.interval.bytes": "0"},
     ),
     "max.compaction.lag.ms": TopicEffect(
-        str(HOUR_MS),
-        rolls_after_an_hour,
+        "600000",
+        rolls_after_ten_minutes,
         topic={"cleanup.policy": "compact"},
-        dynamic={"log.cleaner.max.compaction.lag.ms": str(HOUR_MS)},
+        dynamic={"log.cleaner.max.compaction.lag.ms": "600000"},
     ),
     "max.message.bytes": TopicEffect(
         "1000", refuses_a_large_batch, dynamic={"message.max.bytes": "1000"}
@@ -363,10 +375,5 @@ TOPIC_EFFECTS = {
         dynamic={"log.roll.jitter.ms": str(HOUR_MS)},
         static={"log.roll.jitter.hours": "1"},
     ),
-    "segment.ms": TopicEffect(
-        str(HOUR_MS),
-        rolls_after_an_hour,
-        dynamic={"log.roll.ms": str(HOUR_MS)},
-        static={"log.roll.hours": "1"},
-    ),
+    "segment.ms": TopicEffect("600000", rolls_after_ten_minutes, dynamic={"log.roll.ms": "600000"}),
 }
