@@ -74,6 +74,7 @@ exam: $(VENV)/.test  ## does the simulation find every seeded bug within 500 see
 	@$(BIN)/python tests/bugs/raft_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
 	@$(BIN)/python tests/bugs/controller_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
 	@$(BIN)/python tests/bugs/replication_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
+	@$(BIN)/python tests/bugs/transaction_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
 
 jepsen spark:  ## not built yet: docs/not-done.md says what brings each
 	@echo "make $@: not built yet; see docs/not-done.md" >&2; exit 2

@@ -374,6 +374,29 @@ async def test_a_coordinator_that_has_moved_sends_no_more(autojump_clock: object
         assert request.markers[0].coordinator_epoch == 2
 
 
+async def test_the_next_transaction_begins_when_the_one_before_is_complete(
+    autojump_clock: object,
+) -> None:
+    """Without an error in between, if that does not take long."""
+    async with transaction_broker() as broker:
+        producer = await remote_transaction(broker)
+        delay = [0.05]
+
+        async def answer(broker_id: int, message: Any) -> Any:
+            await trio.sleep(delay[0])
+            return written(message, ErrorCode.NONE)
+
+        broker.peers.answer = answer
+        await broker.end(producer, version=4)
+        assert await broker.add(producer, {"far": [0]}) == {("far", 0): 0}
+        assert state(broker) is TransactionState.ONGOING
+        delay[0] = 5
+        await broker.end(producer, version=4)
+        started = broker.rig.world.clock.monotonic_ms()
+        assert await broker.add(producer, {"far": [0]}) == {("far", 0): CONCURRENT}
+        assert 100 <= broker.rig.world.clock.monotonic_ms() - started < 150
+
+
 async def test_a_deleted_topic_does_not_hold_a_transaction_up(autojump_clock: object) -> None:
     """TXN-25."""
     async with transaction_broker() as broker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from coordinator.shard_kit import START_MS
 from coordinator.transaction_rig import A0, ID, TransactionRig, transaction_in
 
 from kraftpy.coordinator.transactions.identities import Identity
@@ -68,6 +69,7 @@ def test_every_cell_of_version_2(
             # Nothing was written to, so there is nothing to wait for (TV-19).
             assert rig.state is COMPLETE_ABORT
             assert rig.markers.sent == []
+            assert rig.transaction.start_ms == START_MS
 
 
 # Abort, commit.
