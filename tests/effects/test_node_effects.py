@@ -112,3 +112,25 @@ def test_listeners_do_not_change_while_a_node_runs() -> None:
         assert "set it in its file and restart" in result.error_message
 
     run_nodes(scenario)
+
+
+def test_a_broker_without_an_open_directory_gets_no_replicas() -> None:
+    """cordoned.log.dirs reaches the controller, by the heartbeats, and so does its end."""
+
+    async def scenario(rig: SimulatedNodes) -> None:
+        await rig.start("n1", "n2")
+
+        async def brokers_of(topic: str) -> set[int]:
+            await rig.create(topic, partitions=6)
+            partitions = (await rig.describe(topic)).partitions
+            return {each for partition in partitions for each in partition.replica_nodes}
+
+        assert await brokers_of("before") == {1, 2}
+        await rig.alter(ConfigKind.BROKER, "2", {"cordoned.log.dirs": "*"}, of="n2")
+        await trio.sleep(0.5)
+        assert await brokers_of("during") == {1}
+        await rig.alter(ConfigKind.BROKER, "2", {"cordoned.log.dirs": None}, of="n2")
+        await trio.sleep(0.5)
+        assert await brokers_of("after") == {1, 2}
+
+    run_nodes(scenario)
