@@ -28,6 +28,8 @@ from kraftpy.metadata.delta import MetadataDelta
 from kraftpy.observe.metrics import Counter, MetricName, MetricRegistry
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
     ConsumerGroupTargetAssignmentMemberKey,
@@ -606,6 +608,23 @@ class TestFailedWrites:
         assert rig.group().epoch.value == 1
         client.beat()
         assert (client.epoch, client.owned) == (2, {"t": {0, 1, 2, 3}})
+
+    def test_a_comparison_by_somebody_who_is_refused_does_not_count(self) -> None:
+        """A member in an unknown state (CGP-26) comes first after the topic has grown."""
+        rig = ConsumerRig({"t": 3})
+        first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
+        first.join()
+        second.join()
+        settle([first, second], 4)
+        key = ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="a")
+        value = ConsumerGroupCurrentMemberAssignmentValue(member_epoch=first.epoch, state=9)
+        rig.write(lambda machine: Outcome([CoordinatorRecord(key, value)]))
+        rig.change_topics(t=4)
+        rig.clock.now_ms += INTERVAL_MS
+        assert rig.refused(**first.short_request()) is ErrorCode.FENCED_MEMBER_EPOCH
+        epoch = rig.group().epoch.value
+        second.beat()
+        assert rig.group().epoch.value == epoch + 1
 
     def test_a_revocation_that_is_lost_can_still_time_out(self) -> None:
         rig = ConsumerRig({"t": 4})

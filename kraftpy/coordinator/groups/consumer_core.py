@@ -35,6 +35,7 @@ from kraftpy.coordinator.outcome import CoordinatorError, Outcome
 from kraftpy.coordinator.ports import ShardContext
 from kraftpy.metadata.features import GROUP_VERSION
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.world import InternalInvariant
 
 __all__ = ["ConsumerCore"]
 
@@ -142,7 +143,7 @@ class ConsumerCore:
             draft.set_targets(make_target(draft, self.topics, self.assignors), now_ms)
         member = draft.member(member_id)
         if member is None:
-            raise no_such_group(draft.group.group_id)
+            raise InternalInvariant("consumer-core.nobody-to-advance")
         current = member.current
         if not has_subscription_changed and current.is_stable_at(draft.assignment_epoch):
             return member
@@ -166,7 +167,7 @@ class ConsumerCore:
         metadata_hash = self.topics.hash_of(draft.topic_names())
         if is_due or metadata_hash != draft.metadata_hash:
             draft.bump(metadata_hash)
-        draft.group.needs_refresh = False
+        draft.is_refreshed = True
 
     def _may_assign(self, group: ConsumerGroup, now_ms: int) -> bool:
         """Whether the last target is old enough. A clock that was set back counts as that."""
@@ -198,6 +199,8 @@ class ConsumerCore:
                 self.timers.forget(group.group_id, member_id)
             else:
                 self.timers.moved(group.group_id, before, after)
+        if draft.is_refreshed:
+            group.needs_refresh = False
         if draft.conversion is not None:
             draft.conversion.begun()
         if not draft.records:

@@ -61,6 +61,7 @@ class GroupDraft:
         "conversion",
         "epoch",
         "group",
+        "is_refreshed",
         "metadata_hash",
         "records",
     )
@@ -76,6 +77,8 @@ class GroupDraft:
         self._targets: dict[str, Partitions] = {}
         self._regexes: dict[str, ResolvedRegex | None] = {}
         self._holders: dict[tuple[Uuid, int], str | None] = {}
+        # Whether the topics were looked at, because they might have changed.
+        self.is_refreshed = False
         # If the group changes its kind by this.
         self.conversion: Conversion | None = None
 
