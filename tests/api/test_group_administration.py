@@ -36,8 +36,8 @@ def test_a_list(version: int) -> None:
     }
     state, kind = version >= 4, version >= 5
     assert found == {
-        "g": ("consumer", "Stable" if state else "", "Classic" if kind else ""),
-        "e": ("", "Empty" if state else "", "Classic" if kind else ""),
+        "g": ("consumer", "Stable" if state else "", "classic" if kind else ""),
+        "e": ("", "Empty" if state else "", "classic" if kind else ""),
     }
 
 

@@ -43,7 +43,9 @@ OTHER_CODES = {
 
 
 @contextmanager
-def node(folder: Path, formatting: Sequence[str], running: Sequence[str]) -> Iterator[int]:
+def node(
+    folder: Path, formatting: Sequence[str], running: Sequence[str], settings: str = ""
+) -> Iterator[int]:
     """The port of a node that is formatted and runs, and has the topics."""
     port = unused_ports(2)
     folder.mkdir()
@@ -54,6 +56,7 @@ def node(folder: Path, formatting: Sequence[str], running: Sequence[str]) -> Ite
         "controller.listener.names=CONTROLLER\n"
         f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}\n"
         f"log.dirs={folder}/data\n"
+        f"{settings}"
     )
     identity = ["-t", CLUSTER_ID, "-c", str(config)]
     subprocess.run([*formatting, *identity], check=True, capture_output=True, cwd=folder)

@@ -225,8 +225,8 @@ class TestAdministration:
                 for each in rig.machine.listing.listed(states, types)
             )
 
-        stable = ("g", "consumer", "Stable", "Classic")
-        empty = [("e", "", "Empty", "Classic"), ("s", "", "Empty", "Classic")]
+        stable = ("g", "consumer", "Stable", "classic")
+        empty = [("e", "", "Empty", "classic"), ("s", "", "Empty", "classic")]
         assert listed([], []) == [empty[0], stable, empty[1]]
         assert listed(["sTaBlE"], []) == [stable]
         assert listed(["stable", "Empty"], ["classic"]) == [empty[0], stable, empty[1]]

@@ -24,10 +24,10 @@ CommitCheck: TypeAlias = Callable[[str, Uuid, int], None]
 class GroupType(StrEnum):
     """The kinds of groups, as ListGroups names them."""
 
-    CLASSIC = "Classic"
-    CONSUMER = "Consumer"
-    SHARE = "Share"
-    STREAMS = "Streams"
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
 
 
 class Group(ABC):

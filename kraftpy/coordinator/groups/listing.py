@@ -40,7 +40,7 @@ class GroupListing:
         for group in self._directory.committed_all():
             state = group.committed_state_name
             is_wanted = not states or state.lower() in states
-            if is_wanted and (not types or group.group_type.lower() in types):
+            if is_wanted and (not types or group.group_type in types):
                 found.append(
                     ListedGroup(
                         group_id=group.group_id,

@@ -77,7 +77,7 @@ class GroupGauges:
             gauge(_GROUPS, f"NumGroups{state}", GroupType.CLASSIC, (state,))
         protocols = (GroupType.CLASSIC, _CLASSIC_STATES), (GroupType.CONSUMER, _CONSUMER_STATES)
         for kind, states in protocols:
-            gauge(_COORDINATOR, "group-count", kind, states, ("protocol", kind.lower()))
+            gauge(_COORDINATOR, "group-count", kind, states, ("protocol", kind.value))
         for state in _CONSUMER_STATES:
             tag = ("state", state.lower())
             gauge(_COORDINATOR, "consumer-group-count", GroupType.CONSUMER, (state,), tag)
