@@ -258,6 +258,48 @@ def tell_of_administration(story: Story, member_id: str) -> None:
     story.commit(9, "m", 3, ("good", 0, ""))
 
 
+def tell_of_versions(story: Story) -> None:
+    """A member's life in every version."""
+    for version in range(10):
+        group_id = f"version-{version}"
+        member_id = story.join(version=version, group_id=group_id).member_id
+        if version >= 4:
+            story.join(version=version, group_id=group_id, member_id=member_id)
+        sync = k14.SyncGroupRequest(group_id=group_id, generation_id=1, member_id=member_id)
+        if version >= 5:
+            sync.protocol_type, sync.protocol_name = "consumer", "range"
+        story.ask(sync, min(version, 5))
+        beat = k12.HeartbeatRequest(group_id=group_id, generation_id=1, member_id=member_id)
+        story.ask(beat, min(version, 4))
+        story.join(version=version, group_id=group_id, member_id=member_id)
+        story.ask(beat, min(version, 4))
+        leave = k13.LeaveGroupRequest(group_id=group_id)
+        if version < 3:
+            leave.member_id = member_id
+        else:
+            leave.members = [k13.MemberIdentity(member_id=member_id)]
+        story.ask(leave, min(version, 5))
+        story.ask(k42.DeleteGroupsRequest(groups_names=[group_id]), version % 3)
+
+
+def tell_of_everything(story: Story) -> None:
+    """All offsets of a group at once, also stable ones only."""
+    story.commit(9, "", -1, ("good", 1, "one"))
+    for version in range(2, 11):
+        for group_id in ("g", "none"):
+            if version < 8:
+                request = k09.OffsetFetchRequest(group_id=group_id, topics=None)
+            else:
+                group = k09.OffsetFetchRequestGroup(group_id=group_id, topics=None)
+                request = k09.OffsetFetchRequest(groups=[group])
+            story.ask(request, version)
+            if version >= 7:
+                request.require_stable = True
+                story.ask(request, version)
+    group = k09.OffsetFetchRequestGroup(group_id="g", member_id="m", member_epoch=3, topics=None)
+    story.ask(k09.OffsetFetchRequest(groups=[group]), 9)
+
+
 def tell_of_static_members(story: Story) -> None:
     """One that restarts, and one that is fenced for it."""
     first = story.join(group_instance_id="i").member_id
@@ -285,6 +327,8 @@ def tell(port: int) -> list[str]:
     member_id = tell_of_members(story)
     tell_of_offsets(story, member_id, topic.topic_id)
     tell_of_administration(story, member_id)
+    tell_of_versions(story)
+    tell_of_everything(story)
     tell_of_static_members(story)
     story.connection.close()
     ids = (str(topic.topic_id), repr(topic.topic_id))

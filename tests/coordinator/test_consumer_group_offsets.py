@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from coordinator.consumer_kit import INTERVAL_MS, Client, ConsumerRig, settle, topic_id
 
+from kraftpy.coordinator.groups.group import GroupType
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.protocol.errors import ErrorCode
@@ -294,7 +295,7 @@ class TestListing:
         for each in listed:
             assert (each.group_state, each.group_type, each.protocol_type) == (
                 "Stable",
-                "Consumer",
+                GroupType.CONSUMER,
                 "consumer",
             )
 
