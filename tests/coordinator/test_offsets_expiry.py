@@ -245,6 +245,14 @@ class TestDeletedTopics:
         rig.commit()
         assert partitions(rig) == [("t", 0)]
 
+    def test_also_those_that_are_not_in_the_log_yet(self) -> None:
+        rig = ClassicRig(commits_at_once=False)
+        rig.commit_offset("t", 0, 1)
+        self.delete(rig, "t")
+        rig.advance(100)
+        rig.commit()
+        assert partitions(rig) == []
+
     def test_a_topic_that_grows_is_not_deleted(self) -> None:
         rig = ClassicRig()
         rig.commit_offset("t", 0, 1)

@@ -73,6 +73,7 @@ class Offsets:
         "_keep_alive",
         "_max_metadata_length",
         "_metrics",
+        "end_offset",
         "state",
     )
 
@@ -92,6 +93,8 @@ class Offsets:
         self._metrics = metrics
         self._keep_alive = keep_alive
         self.state = OffsetState(context.timeline)
+        # Behind the newest record of an offset, which need not be in the log yet.
+        self.end_offset = 0
 
     # Committing.
 
@@ -319,6 +322,7 @@ class Offsets:
         value: RecordValue | None,
     ) -> None:
         partition = (key.topic, key.partition)
+        self.end_offset = offset + 1
         if not isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue):
             self.state.remove(key.group, partition)
             return

@@ -48,7 +48,7 @@ class OffsetsExpiry:
         self._directory = directory
         self._offsets = offsets
         self._settings = settings
-        # Topics whose offsets are being deleted, and where the log ended when they went.
+        # Topics whose offsets are being deleted, and where the records ended when they went.
         self._deleted: dict[str, int] = {}
         self._metrics = metrics
 
@@ -112,9 +112,8 @@ class OffsetsExpiry:
 
     def topics_deleted(self, names: Iterable[str]) -> None:
         """Delete their offsets; not those that come for another topic of the same name."""
-        end = self._context.timeline.last_written
         for name in names:
-            self._deleted[name] = end
+            self._deleted[name] = self._offsets.end_offset
         if self._deleted:
             group_ids = deque(self._offsets.state.group_ids())
             self._context.timers.schedule(_DELETION_KEY, 0, partial(self._delete, group_ids))
