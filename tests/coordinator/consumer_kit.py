@@ -272,6 +272,16 @@ def record_type(record: CoordinatorRecord) -> int:
     return int.from_bytes(encode_key(record.key)[:2], "big")
 
 
+def holders(group: ConsumerGroup) -> dict[tuple[bytes, int], str]:
+    """Who holds what, by the members themselves; nobody may hold what another one holds."""
+    found: dict[tuple[bytes, int], str] = {}
+    for member in group.members.values():
+        for key in member.current.partitions():
+            assert key not in found, f"{key} is held by {found[key]} and {member.member_id}"
+            found[key] = member.member_id
+    return found
+
+
 def settle(clients: Sequence[Client], rounds: int = 10) -> None:
     """Let all of them send heartbeats, again and again."""
     for _ in range(rounds):

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from coordinator.consumer_kit import Client, ConsumerRig, Owned, settle
+from coordinator.consumer_kit import Client, ConsumerRig, Owned, holders, settle
 from coordinator.shard_kit import Waiting
 
 from kraftpy.coordinator.groups.consumer_group import ConsumerGroup
@@ -110,16 +110,6 @@ class SlowClient(Client):
     def die(self) -> None:
         self.is_gone = True
         self.begin_anew()
-
-
-def holders(group: ConsumerGroup) -> dict[tuple[bytes, int], str]:
-    """Who holds what, by the members themselves; nobody may hold what another one holds."""
-    found: dict[tuple[bytes, int], str] = {}
-    for member in group.members.values():
-        for key in member.current.partitions():
-            assert key not in found, f"{key} is held by {found[key]} and {member.member_id}"
-            found[key] = member.member_id
-    return found
 
 
 def check(rig: ConsumerRig, clients: list[SlowClient]) -> None:
