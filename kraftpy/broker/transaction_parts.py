@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import trio
@@ -79,18 +80,12 @@ def assemble_transactions(
     """`lookup` is that of transactional ids, `max_batch_bytes` the topic's `max.message.bytes`."""
     clock = world.clock
 
-    def address_of(broker_id: int) -> Address | None:
-        broker = cluster.image.brokers.get(broker_id)
-        if broker is None:
-            return None
-        endpoint = endpoint_of(broker.end_points, settings.listener_name)
-        return None if endpoint is None else (endpoint.host, endpoint.port)
-
     def peers(purpose: str) -> BrokerPeers:
         client_settings = ClientSettings(
             client_id=f"broker-{settings.broker_id}-{purpose}",
             request_timeout_ms=settings.request_timeout_ms,
         )
+        address_of = partial(_address_of, cluster, settings.listener_name)
         return BrokerPeers(world, nursery, address_of, client_settings)
 
     def coordinator_of(transactional_id: str) -> int | None:
@@ -136,3 +131,11 @@ def assemble_transactions(
         registry=registry,
     )
     return TransactionParts(host, sender, writer, service, verifier)
+
+
+def _address_of(cluster: BrokerMetadata, listener_name: str, broker_id: int) -> Address | None:
+    broker = cluster.image.brokers.get(broker_id)
+    if broker is None:
+        return None
+    endpoint = endpoint_of(broker.end_points, listener_name)
+    return None if endpoint is None else (endpoint.host, endpoint.port)

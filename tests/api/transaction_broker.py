@@ -272,6 +272,18 @@ def committed_values(broker: Broker, name: str, index: int = 0) -> list[bytes]:
                 found += [record.value or b"" for record in read_records(batch, max_bytes=1 << 20)]
 
 
+def _group_host(rig: Rig) -> CoordinatorHost[GroupMachine]:
+    return CoordinatorHost(
+        OFFSETS_TOPIC,
+        rig.world.clock,
+        lambda context: GroupMachine(context, GroupSettings(), Random(1)),
+        GROUP_RECORDS,
+        ShardSettings(),
+        load_buffer_bytes=1 << 20,
+        max_batch_bytes=lambda: 1 << 20,
+    )
+
+
 @asynccontextmanager
 async def transaction_broker(
     *, level: int = 2, settings: TransactionSettings | None = None
@@ -282,15 +294,7 @@ async def transaction_broker(
         lookups = [
             CoordinatorLookup(name, cluster, 1) for name in (TRANSACTION_TOPIC, OFFSETS_TOPIC)
         ]
-        groups = CoordinatorHost(
-            OFFSETS_TOPIC,
-            rig.world.clock,
-            lambda context: GroupMachine(context, GroupSettings(), Random(1)),
-            GROUP_RECORDS,
-            ShardSettings(),
-            load_buffer_bytes=1 << 20,
-            max_batch_bytes=lambda: 1 << 20,
-        )
+        groups = _group_host(rig)
         ids: Any = CountedIds()
         switch = {"verifies": True}
         parts = assemble_transactions(

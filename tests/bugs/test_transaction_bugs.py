@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from transaction_bugs import BUGS, SEEDS, run
 from seeded_bugs import Bug, failure_of
+from transaction_bugs import BUGS, SEEDS, run
 
 RECORDED = json.loads(SEEDS.read_text())
 

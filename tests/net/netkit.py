@@ -43,9 +43,9 @@ class WordService:
     """Does what a frame's first word says, and echoes the frame as its answer.
 
     `hold` and `ahead` keep their answers in `held` until the test finishes them; `ahead` may run
-    ahead, and `ahead in order` lets nothing run ahead of it. `big` is answered with 100 KB. `throttle`, `nothing`, `close`, `bad`, `boom` and `broken`
-    are what they are called, `worse` is refused and finished all the same, and any other word is
-    answered at once.
+    ahead, and `ahead in order` lets nothing run ahead of it. `big` is answered with 100 KB.
+    `throttle`, `nothing`, `close`, `bad`, `boom` and `broken` are what they are called, `worse` is
+    refused and finished all the same, and any other word is answered at once.
     """
 
     def __init__(self, recorder: Recorder | None = None) -> None:
