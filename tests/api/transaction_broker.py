@@ -31,7 +31,7 @@ from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.shard import ShardSettings
 from kraftpy.coordinator.transactions.settings import TransactionSettings
 from kraftpy.metadata.features import TRANSACTION_VERSION
-from kraftpy.metadata.records import FeatureLevelRecord
+from kraftpy.metadata.records import FeatureLevelRecord, MetadataRecord
 from kraftpy.protocol.coordinator_records import GROUP_RECORDS
 from kraftpy.protocol.schema.k22_init_producer_id import InitProducerIdRequest
 from kraftpy.protocol.schema.k24_add_partitions_to_txn import (
@@ -284,6 +284,15 @@ def _group_host(rig: Rig) -> CoordinatorHost[GroupMachine]:
     )
 
 
+def _topics() -> list[MetadataRecord]:
+    return [
+        *topic(TRANSACTION_TOPIC, 1, replicas=(1,)),
+        *topic(OFFSETS_TOPIC, 1, replicas=(1,)),
+        *topic("a", 1, 1, replicas=(1,)),
+        *topic("b", 1, replicas=(1,)),
+    ]
+
+
 @asynccontextmanager
 async def transaction_broker(
     *, level: int = 2, settings: TransactionSettings | None = None
@@ -347,13 +356,7 @@ async def transaction_broker(
         rig.metadata.begin(1, 2, 3)
         broker = TransactionBroker(rig, handlers)
         broker.parts, broker.peers, broker.groups, broker.switch = parts, peers, groups, switch
-        await rig.apply(
-            FeatureLevelRecord(TRANSACTION_VERSION, level),
-            *topic(TRANSACTION_TOPIC, 1, replicas=(1,)),
-            *topic(OFFSETS_TOPIC, 1, replicas=(1,)),
-            *topic("a", 1, 1, replicas=(1,)),
-            *topic("b", 1, replicas=(1,)),
-        )
+        await rig.apply(FeatureLevelRecord(TRANSACTION_VERSION, level), *_topics())
         await broker.settle()
         yield broker
         nursery.cancel_scope.cancel()
