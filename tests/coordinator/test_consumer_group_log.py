@@ -86,7 +86,7 @@ class Replayed:
         for group in self.directory.all():
             assert isinstance(group, ConsumerGroup)
             maps = ("members", "static_members", "targets", "holders", "topic_readers")
-            maps += ("regex_readers", "resolved_regexes", "classic_supporters")
+            maps += ("regex_readers", "resolved_regexes")
             values = ("epoch", "metadata_hash", "assignment_epoch", "assignment_timestamp_ms")
             values += ("has_legacy_metadata", "classic_count")
             state[group.group_id] = {

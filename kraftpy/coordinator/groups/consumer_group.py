@@ -7,8 +7,8 @@ be computed from the members, at each heartbeat of each of them; instead `put_me
 Invariants:
 - `holders` has for each partition the member whose current assignment has it, assigned or pending
   revocation; there is one at most.
-- `static_members` has the member of each instance id; `topic_readers`, `regex_readers` and
-  `classic_supporters` count members, and have no entry for none.
+- `static_members` has the member of each instance id; `topic_readers` and `regex_readers` count
+  members, and have no entry for none.
 - assignment_epoch <= epoch.
 """
 
@@ -63,7 +63,6 @@ class ConsumerGroup(Group):
         "assignment_epoch",
         "assignment_timestamp_ms",
         "classic_count",
-        "classic_supporters",
         "epoch",
         "has_legacy_metadata",
         "holders",
@@ -98,7 +97,6 @@ class ConsumerGroup(Group):
         self.regex_readers: TimelineMap[str, int] = TimelineMap(timeline)
         self.resolved_regexes: TimelineMap[str, ResolvedRegex] = TimelineMap(timeline)
         self.classic_count = TimelineValue(timeline, 0)
-        self.classic_supporters: TimelineMap[str, int] = TimelineMap(timeline)
         self.targets: TimelineMap[str, Partitions] = TimelineMap(timeline)
         self.assignment_epoch = TimelineValue(timeline, NO_ASSIGNMENT)
         self.assignment_timestamp_ms = TimelineValue(timeline, 0)
@@ -279,8 +277,6 @@ class ConsumerGroup(Group):
             _add(self.regex_readers, profile.topic_regex, change)
         if profile.classic is not None:
             self.classic_count.value += change
-            for name in {name: None for name, _ in profile.classic.protocols}:
-                _add(self.classic_supporters, name, change)
 
     def _hold(
         self, member_id: str, old: CurrentAssignment, new: CurrentAssignment, *, is_loading: bool
