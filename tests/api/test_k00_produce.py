@@ -293,7 +293,7 @@ async def test_a_repeated_batch_is_answered_as_the_first(broker: Broker) -> None
 
 
 async def test_internal_topics_are_not_for_clients(broker: Broker) -> None:
-    """REP-18: but for the admin client of Kafka's tools."""
+    """REP-18, GRP-74: but for the admin client of Kafka's tools."""
     await broker.rig.apply(*topic("__consumer_offsets", 1, replicas=(1,)))
     result = broker.produce("__consumer_offsets", batch())
     assert code_of(result) is ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -55,6 +55,19 @@ def test_the_first_version_has_one_timeout_for_both() -> None:
     assert rig.group().rebalance_timeout_ms == SESSION_MS
 
 
+@pytest.mark.parametrize("timeout_ms", [-1, -(2**31), 0])
+def test_a_member_that_leaves_no_time(timeout_ms: int) -> None:
+    """GRP-23: it does not sync within that time, and nobody suffers from it."""
+    rig = ClassicRig()
+    member = rig.member(version=3, rebalance_ms=timeout_ms)
+    member.join()
+    assert rig.group().rebalance_timeout_ms == 0
+    rig.advance(2 * DELAY_MS)
+    assert member.joined().generation_id == 1
+    assert rig.state == "Empty"
+    rig.stable()
+
+
 def test_an_id_that_is_not_used_is_forgotten() -> None:
     """GRP-11: and blocks nobody any longer."""
     rig = ClassicRig()

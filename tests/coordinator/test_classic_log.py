@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from random import Random
 
 import pytest
 from coordinator.classic_kit import SESSION_MS, ClassicRig, assignment_of, rebalance, subscription
+from coordinator.shard_kit import ShardRig
 
 from kraftpy.coordinator.groups.classic_group import ClassicGroup
 from kraftpy.coordinator.groups.classic_records import (
@@ -13,14 +15,21 @@ from kraftpy.coordinator.groups.classic_records import (
     new_group_record,
     registration,
 )
+from kraftpy.coordinator.groups.machine import GroupMachine
 from kraftpy.coordinator.groups.settings import GroupSettings
+from kraftpy.coordinator.outcome import CoordinatorRecord, Outcome
+from kraftpy.coordinator.shard import ShardSettings
 from kraftpy.protocol.coordinator_records import GROUP_RECORDS, encode_key, encode_value
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
 )
+from kraftpy.records.batch import RecordBatch
+from kraftpy.records.compression import Codec
 from kraftpy.world import InternalInvariant
 
 
@@ -35,15 +44,17 @@ def value(**fields: object) -> GroupMetadataValue:
         subscription=subscription("t"),
         assignment=b"mine",
     )
-    return GroupMetadataValue(
+    written = GroupMetadataValue(
         protocol_type="consumer",
         generation=7,
         protocol="range",
         leader="m",
         current_state_timestamp=1234,
         members=[member],
-        **fields,
     )
+    for name, given in fields.items():
+        setattr(written, name, given)
+    return written
 
 
 class TestRecords:
@@ -92,6 +103,27 @@ class TestRecords:
         assert group.state_timestamp_ms == (1234 if version >= 2 else -1)
         assert member.instance_id == ("i" if version >= 3 else None)
         assert group.subscribed_topics == {"t"}
+
+    @pytest.mark.parametrize(("member_id", "instance_id"), [("m", "j"), ("n", "i")])
+    def test_two_members_of_one_name(self, member_id: str, instance_id: str) -> None:
+        """GRP-62: the first one is taken, and no node stops for it."""
+        written = value(protocol_type="", protocol=None, leader="nobody")
+        written.members.append(
+            MemberMetadata(
+                member_id=member_id,
+                group_instance_id=instance_id,
+                client_id="c",
+                client_host="/h",
+            )
+        )
+        group = group_of_record("g", written)
+        assert list(group.members) == ["m"]
+        assert (group.static_members, group.leader_id) == ({"i": "m"}, "m")
+        rig = ClassicRig()
+        rig.machine.directory.put(group)
+        rig.machine.classic.loaded()
+        rig.advance(200)
+        assert rig.state == "Empty"
 
     def test_members_without_a_protocol_can_not_be_written(self) -> None:
         """GRP-51"""
@@ -209,6 +241,24 @@ class TestLoading:
         assert rig.machine.directory.get("g") is None
         rig.move()
         assert rig.machine.directory.get("g") is None
+
+
+def test_the_codec_of_the_topic() -> None:
+    """GRP-73"""
+    settings = ShardSettings(codec=Codec.LZ4)
+    rig = ShardRig(
+        lambda context: GroupMachine(context, GroupSettings(), Random(1)),
+        GROUP_RECORDS,
+        settings=settings,
+    )
+    value = OffsetCommitValue(offset=7, metadata="x" * 1000)
+    record = CoordinatorRecord(OffsetCommitKey(group="g", topic="t", partition=0), value, 4)
+    rig.call(lambda machine: Outcome([record], "done"))
+    (batch,) = rig.log.batches
+    assert len(batch) < 300
+    assert RecordBatch(bytearray(batch)).codec is Codec.LZ4
+    rig.move()
+    assert rig.machine.offsets.state.count == 1
 
 
 class TestAdministration:

@@ -186,7 +186,7 @@ class ClassicGroup(Group):
     @property
     def rebalance_timeout_ms(self) -> int:
         """That of the slowest member."""
-        return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
+        return max((0, *(each.rebalance_timeout_ms for each in self.members.values())))
 
     def has_all_joined(self) -> bool:
         return self._joining_count == len(self.members) and not self.pending_members

@@ -78,7 +78,7 @@ class ClassicRebalances:
             return _NOTHING
         if member is not None and member.is_waiting_for_us:
             return _NOTHING
-        log.info("group %s loses member %s: its session is over", group_id, member_id)
+        log.info("group %r loses member %r: its session is over", group_id, member_id)
         group.remove(member_id)
         if group.state is ClassicState.PREPARING:
             return self.complete_join(group) if group.has_all_joined() else _NOTHING
@@ -99,7 +99,7 @@ class ClassicRebalances:
         self._context.timers.cancel(_sync_key(group.group_id))
         group.begin_rebalance(self._context.clock.wall_ms())
         log.info(
-            "group %s rebalances after generation %d: %s", group.group_id, group.generation, reason
+            "group %r rebalances after generation %d: %r", group.group_id, group.generation, reason
         )
         if not group.is_first_rebalance:
             return self.complete_join(group) if group.has_all_joined() else self._await_joins(group)
@@ -120,21 +120,21 @@ class ClassicRebalances:
         self._context.timers.cancel(_join_key(group.group_id))
         for member in list(group.members.values()):
             if not member.is_joining and not member.is_static:
-                log.info("group %s goes on without %s", group.group_id, member.member_id)
+                log.info("group %r goes on without %r", group.group_id, member.member_id)
                 self.dismiss(group, member.member_id)
         if not group.elect_joined_leader() and group.members:
             # Static members only, whose sessions will end if they don't come.
             return self._await_joins(group)
         group.begin_generation(self._context.clock.wall_ms())
         if group.is_empty:
-            log.info("group %s is empty, generation %d", group.group_id, group.generation)
+            log.info("group %r is empty, generation %d", group.group_id, group.generation)
             return Outcome([registration(group, {})])
         self._begin_sync(group)
         return _NOTHING
 
     def _begin_sync(self, group: ClassicGroup) -> None:
         log.info(
-            "group %s has generation %d: members=%d leader=%s protocol=%s",
+            "group %r has generation %d: members=%d leader=%r protocol=%r",
             group.group_id,
             group.generation,
             len(group.members),

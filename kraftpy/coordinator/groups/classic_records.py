@@ -76,6 +76,9 @@ def group_of_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     if value.members:
         group.protocol_name = value.protocol or ""
     for each in value.members:
+        if each.member_id in group.members or each.group_instance_id in group.static_members:
+            # Nobody writes that, but anybody who may write to the topic can.
+            continue
         is_old = each.rebalance_timeout == _NOT_SAID
         member = ClassicMember(
             each.member_id,

@@ -52,7 +52,7 @@ class ClassicAssignments:
         given = {each.member_id: bytes(each.assignment) for each in request.assignments}
         missing = [member_id for member_id in group.members if member_id not in given]
         if missing:
-            log.warning("group %s: members without assignment: %s", group.group_id, missing)
+            log.warning("group %r: members without assignment: %s", group.group_id, missing)
         assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
         group.is_storing_assignment = True
         return Outcome(
