@@ -206,6 +206,13 @@ class ConsumerCore:
         if not draft.records:
             return Outcome(answer=answer)
         if draft.epoch > group.epoch.value:
+            log.info(
+                "group=%r epoch=%d assignment_epoch=%d members=%d",
+                group.group_id,
+                draft.epoch,
+                draft.assignment_epoch,
+                draft.member_count(),
+            )
             self._metrics.consumer_rebalances(1)
         member_ids = [member_id for member_id, _, _ in changed]
         settled = partial(self._settled, group.group_id, member_ids, draft.conversion)
@@ -247,7 +254,7 @@ class ConsumerCore:
             or member.current.state is not MemberState.UNREVOKED_PARTITIONS
         ):
             return Outcome()
-        log.info("group=%s member=%s expelled: its %s time is over", group_id, member_id, kind)
+        log.info("group=%r member=%r expelled: its %s time is over", group_id, member_id, kind)
         draft = GroupDraft(group)
         self.expel(draft, [member_id])
         return self.finish(draft, None)

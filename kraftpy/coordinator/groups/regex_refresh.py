@@ -87,7 +87,7 @@ class RegexRefresh:
                 pattern = compile_pattern(regex)
             except CoordinatorError:
                 # Accepted by another coordinator, with other bounds: it matches nothing here.
-                log.warning("group=%s regex=%r can't be compiled", group_id, regex)
+                log.warning("group=%r regex=%r can't be compiled", group_id, regex)
             else:
                 names_in_a_piece = _PIECE // pattern.programsize + 1
                 for start in range(0, len(names), names_in_a_piece):
@@ -105,7 +105,7 @@ class RegexRefresh:
         self, group_id: str, result: dict[str, ResolvedRegex] | Exception
     ) -> Outcome[None]:
         if isinstance(result, Exception):
-            log.error("group=%s patterns can't be resolved", group_id, exc_info=result)
+            log.error("group=%r patterns can't be resolved", group_id, exc_info=result)
             return Outcome()
         group = self._core.directory.get(group_id)
         if not isinstance(group, ConsumerGroup):
