@@ -41,7 +41,13 @@ from kraftpy.protocol.coordinator_records import GROUP_RECORDS
 from kraftpy.records.compression import Codec
 from kraftpy.world import World
 
-__all__ = ["OFFSETS_TOPIC", "Coordinators", "assemble_coordinators", "internal_topics"]
+__all__ = [
+    "OFFSETS_TOPIC",
+    "Coordinators",
+    "assemble_coordinators",
+    "internal_topics",
+    "transaction_settings",
+]
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -114,7 +120,7 @@ def assemble_coordinators(
     }
     groups = _group_host(static, world, configs)
     transactions = assemble_transactions(
-        _transaction_settings(static),
+        transaction_settings(static),
         world,
         nursery,
         registry,
@@ -172,7 +178,7 @@ def _group_host(
     )
 
 
-def _transaction_settings(config: NodeConfig) -> TransactionBrokerSettings:
+def transaction_settings(config: NodeConfig) -> TransactionBrokerSettings:
     return TransactionBrokerSettings(
         broker_id=config.node_id,
         listener_name=config.topology.inter_broker_listener_name,

@@ -12,8 +12,10 @@ from broker.replica_rig import topic
 
 from kraftpy.broker.transaction_verifier import Question
 from kraftpy.client.errors import UnsupportedVersion
+from kraftpy.config import NodeConfig, from_mapping
 from kraftpy.coordinator.transactions.identities import Identity
 from kraftpy.coordinator.transactions.state import TransactionState
+from kraftpy.node.coordinators import transaction_settings
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k24_add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -31,6 +33,14 @@ from kraftpy.protocol.schema.k27_write_txn_markers import (
 )
 
 PRODUCER = (7, 3)
+NODE = {
+    "process.roles": "broker",
+    "node.id": "1",
+    "controller.quorum.voters": "2@n2:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://n1:9092",
+    "log.dirs": "/data",
+}
 
 
 # Coordinators elsewhere.
@@ -140,6 +150,27 @@ async def test_the_leader_asks_again_while_the_transaction_before_is_completed(
         broker.peers.asked.clear()
         assert await broker.send(PRODUCER, b"1", index=1, version=11) == NOT_ENOUGH
         assert len(broker.peers.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "times"),
+    [
+        ("add.partitions.to.txn.retry.backoff.ms", "60", 2),
+        ("add.partitions.to.txn.retry.backoff.max.ms", "19", 1),
+        ("add.partitions.to.txn.retry.backoff.max.ms", "500", 24),
+    ],
+)
+async def test_how_often_a_busy_coordinator_is_asked(
+    key: str, value: str, times: int, autojump_clock: object
+) -> None:
+    """By a leader that waits add.partitions.to.txn.retry.backoff.ms between two questions, and
+    add.partitions.to.txn.retry.backoff.max.ms in all.
+    """
+    config = NodeConfig(from_mapping({**NODE, key: value}, "the test"))
+    async with transaction_broker(verifier=transaction_settings(config).verifier) as broker:
+        await coordinated_elsewhere(broker, CONCURRENT)
+        assert await broker.send(PRODUCER, b"1") == CONCURRENT
+        assert len(broker.peers.asked) == times
 
 
 @pytest.mark.parametrize(

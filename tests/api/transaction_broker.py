@@ -295,7 +295,10 @@ def _topics() -> list[MetadataRecord]:
 
 @asynccontextmanager
 async def transaction_broker(
-    *, level: int = 2, settings: TransactionSettings | None = None
+    *,
+    level: int = 2,
+    settings: TransactionSettings | None = None,
+    verifier: VerifierSettings | None = None,
 ) -> AsyncIterator[TransactionBroker]:
     rig = Rig()
     async with rig.running() as replicas, trio.open_nursery() as nursery:
@@ -311,7 +314,7 @@ async def transaction_broker(
                 broker_id=ME,
                 listener_name="PLAINTEXT",
                 transactions=settings or TransactionSettings(),
-                verifier=VerifierSettings(),
+                verifier=verifier or VerifierSettings(),
             ),
             rig.world,
             nursery,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pytest
 import trio
+from effects.coordinator_effects import COORDINATOR_DYNAMIC_EFFECTS, COORDINATOR_STATIC_EFFECTS
 from effects.node_effects import DYNAMIC_EFFECTS, NODES, STATIC_EFFECTS
 from support.simulated_nodes import SimulatedNodes, run_nodes
 
 from kraftpy.client.admin_operations import ConfigKind
 from kraftpy.protocol.errors import ErrorCode
 
+STATIC = {**STATIC_EFFECTS, **COORDINATOR_STATIC_EFFECTS}
+DYNAMIC = {**DYNAMIC_EFFECTS, **COORDINATOR_DYNAMIC_EFFECTS}
 
-@pytest.mark.parametrize("key", STATIC_EFFECTS)
+
+@pytest.mark.parametrize("key", STATIC)
 def test_two_nodes_with_different_settings(key: str) -> None:
-    effect = STATIC_EFFECTS[key]
+    effect = STATIC[key]
     seen: list[object] = []
     for settings in ({}, {key: effect.value}):
 
@@ -26,10 +30,10 @@ def test_two_nodes_with_different_settings(key: str) -> None:
     assert before != after
 
 
-@pytest.mark.parametrize("key", DYNAMIC_EFFECTS)
+@pytest.mark.parametrize("key", DYNAMIC)
 def test_a_setting_changes_while_nodes_run(key: str) -> None:
     """By IncrementalAlterConfigs; when it is taken back, all is as before."""
-    effect = DYNAMIC_EFFECTS[key]
+    effect = DYNAMIC[key]
 
     async def scenario(rig: SimulatedNodes) -> None:
         await rig.start(*effect.names, settings=effect.node)
