@@ -320,9 +320,9 @@ class FetcherCore:
             self._take_data(state, fetch_offset, data)
         except UnexpectedAppendOffsetError as error:
             end = log.log_end_offset
-            if log.log_start_offset == end <= error.last_offset:
-                # The leader's log begins within a batch (DeleteRecords), and this one shall begin
-                # with that batch. It has to begin there before anything is in it.
+            if max(log.log_start_offset, data.log_start_offset) >= end <= error.last_offset:
+                # The leader's log begins within a batch (DeleteRecords), and has nothing that is in
+                # this one, which shall begin with that batch.
                 assert isinstance(data.records, (bytes, bytearray, memoryview))
                 data.records = bytes(data.records)
                 state.kept = data

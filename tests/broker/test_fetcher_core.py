@@ -133,13 +133,17 @@ def test_a_batch_larger_than_asked_for(caplog: pytest.LogCaptureFixture) -> None
     assert partition.log.log_end_offset == 1
 
 
-def test_a_leader_whose_log_begins_within_a_batch() -> None:
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_leader_whose_log_begins_within_a_batch(is_empty: bool) -> None:
     """REP-92: after DeleteRecords. The follower's empty log begins again with that batch, and gets
-    it at once: the next fetch would be below the leader's log start.
+    it at once: the next fetch would be below the leader's log start. So does one whose records the
+    leader has all deleted.
     """
     partition = follower()
     log = memory_log_of(partition)
-    log.truncate_fully_and_start_at(54)
+    log.truncate_fully_and_start_at(54 if is_empty else 52)
+    if not is_empty:
+        log.append_as_follower(batches(b"x", b"y", base_offset=52, epoch=4), 5)
     fetcher = Fetcher(partition)
     fetcher.fetch()
     answer = data(
