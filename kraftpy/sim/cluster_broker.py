@@ -306,7 +306,7 @@ class SimulatedBroker(MetadataNode):
         if self._pending is None:
             self.plan(self._look_delay_us(), partial(self._look, self._altering))
             return
-        self.plan(_ANSWER_LIMIT_US, partial(self._look, self._altering))
+        self.plan(self._swarm.alteration_limit_us, partial(self._look, self._altering))
         self._ask(self._pending, 3, partial(self._altered, self._altering))
 
     def _altered(self, altering: int, reply: Reply) -> None:

@@ -11,6 +11,7 @@ and the highest offset that any leader ever called committed: the true high wate
 - 12, 13: who begins to lead has all true records, as they were; nobody is shown others.
 - 14: log start <= last stable offset <= high watermark <= log end, and offsets without a gap. What
   a leader calls committed it goes on to call so.
+- 17, 18: see cluster_producer_rules.py; and an idempotent producer is told where its records are.
 - 15: at an answer to acks=all, min ISR replicas have the records; flushed, in flush mode.
 
 And nobody is served who means another leader epoch: its log may be of another past.
@@ -37,6 +38,7 @@ from kraftpy.protocol.ids import Uuid
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.reader import read_records
 from kraftpy.records.walker import walk_batches
+from kraftpy.sim.cluster_producer_rules import check_last_stable, check_sequences
 from kraftpy.sim.cluster_rules import min_isr
 from kraftpy.sim.quorum_invariants import InvariantViolated
 from kraftpy.world.invariants import InternalInvariant
@@ -48,6 +50,8 @@ PartitionKey: TypeAlias = tuple[Uuid, int]
 TrueRecord: TypeAlias = tuple[int, bytes]
 
 _READ_BYTES = 1 << 20
+# Of the moves of high watermarks, with which the producers of a log are looked at.
+_FOLD_EVERY = 5
 
 
 class ReplicaHost(Protocol):
@@ -88,10 +92,20 @@ def records_from(
 
 
 class _TruePartition:
-    __slots__ = ("high_watermark", "is_free", "losses", "lowest_min_isr", "records", "told")
+    __slots__ = (
+        "high_watermark",
+        "is_free",
+        "log_start_offset",
+        "losses",
+        "lowest_min_isr",
+        "records",
+        "told",
+    )
 
     def __init__(self) -> None:
         self.high_watermark = 0
+        # Below, records were deleted.
+        self.log_start_offset = 0
         # The last one of each leader in each leader epoch.
         self.told: dict[tuple[int, int], int] = {}
         self.records: dict[int, TrueRecord] = {}
@@ -107,6 +121,7 @@ class DataRules:
         "_due",
         "_flushes",
         "_has_elr",
+        "_moves",
         "_partitions",
         "acknowledged",
         "delivered",
@@ -123,6 +138,7 @@ class DataRules:
         # How many records producers and consumers have seen.
         self.acknowledged = 0
         self.delivered = 0
+        self._moves = 0
 
     def _true(self, key: PartitionKey) -> _TruePartition:
         true = self._partitions.get(key)
@@ -219,6 +235,9 @@ class DataRules:
         if high_watermark < true.told.get(leadership, 0):
             self._fail("high-watermark-falls", key, f"to {high_watermark}: {partition}")
         true.told[leadership] = high_watermark
+        self._moves += 1
+        if self._moves % _FOLD_EVERY == 0:
+            self._check_producers(key, self.hosts[partition.broker_id].logs[key])
         self._check_candidates(key, image)
 
     def served(self, partition: Partition, leader_epoch: int) -> None:
@@ -234,12 +253,27 @@ class DataRules:
         except InternalInvariant as error:
             self._fail("offsets-disordered", key, str(error))
 
+    def _check_producers(self, key: PartitionKey, log: MemoryReplicaLog) -> None:
+        """Invariants 17 and 18, of a leader's log, and what is stable of it."""
+        wrong = check_sequences(log)
+        if wrong is not None:
+            self._fail("sequence-broken", key, wrong)
+        wrong = check_last_stable(log, self._true(key).high_watermark)
+        if wrong is not None:
+            self._fail("unstable-shown", key, wrong)
+
     def leads(self, broker_id: int, partition: Partition, image: MetadataImage) -> None:
         """Invariants 12 and 13, where somebody begins to lead and is not deposed yet."""
         key = (partition.topic_id, partition.topic_partition[1])
         record = image.partition(*key)
         if record is not None and record.leader_epoch == partition.leader_epoch:
             self._check_records(broker_id, key)
+            self._check_producers(key, self.hosts[broker_id].logs[key])
+
+    def deleted(self, key: PartitionKey, log_start_offset: int) -> None:
+        """What lies below need not be there any more."""
+        true = self._true(key)
+        true.log_start_offset = max(true.log_start_offset, log_start_offset)
 
     def _check_records(self, broker_id: int, key: PartitionKey) -> None:
         true = self._true(key)
@@ -248,7 +282,7 @@ class DataRules:
         log = self.hosts[broker_id].logs[key]
         has = dict(_all_records(log))
         for offset, record in true.records.items():
-            if has.get(offset) != record:
+            if has.get(offset) != record and offset >= true.log_start_offset:
                 self._fail(
                     "record-lost",
                     key,
@@ -272,7 +306,7 @@ class DataRules:
         replica_count = min(len(partition.replicas), len(metadata.replicas))
         needed = min(partition.min_insync_replicas, replica_count) - true.losses
         log = self.hosts[partition.broker_id].logs[key]
-        for offset, record in records_from(log, first_offset):
+        for offset, record in records_from(log, max(first_offset, log.log_start_offset)):
             if offset >= end_offset:
                 break
             self.acknowledged += 1
@@ -293,6 +327,8 @@ class DataRules:
             return False
         if self._flushes and log.recovery_point <= offset:
             return False
+        if log.log_start_offset > offset:
+            return True
         return next(records_from(log, offset, max_bytes=1), None) == (offset, record)
 
     def shown(self, key: PartitionKey, offset: int, record: TrueRecord) -> None:
@@ -308,6 +344,30 @@ class DataRules:
         before = true.records.setdefault(offset, record)
         if before != record:
             self._fail("record-changed", key, f"{record} at {offset}, where {before} was")
+
+    def is_judged_leader(self, partition: Partition, image: MetadataImage) -> bool:
+        """Whether it leads indeed, and must know everything that was acknowledged."""
+        key = (partition.topic_id, partition.topic_partition[1])
+        record = image.partition(*key)
+        return (
+            record is not None
+            and (record.leader, record.leader_epoch)
+            == (partition.broker_id, partition.leader_epoch)
+            and self._is_judged(self._true(key))
+        )
+
+    def placed(self, key: PartitionKey, sent: bytes, found: bytes) -> None:
+        """An idempotent producer was told where its records are."""
+        if sent != found:
+            self._fail("answered-elsewhere", key, f"{found!r} is where {sent!r} should be")
+
+    def refused(self, key: PartitionKey, details: str) -> None:
+        """An idempotent producer is told that it has left something out, or is fenced."""
+        self._fail("sequence-refused", key, details)
+
+    def gap_taken(self, key: PartitionKey, details: str) -> None:
+        """A producer has left something out, and was told that all is well."""
+        self._fail("sequence-gap", key, details)
 
     # The end.
 
@@ -332,15 +392,17 @@ class DataRules:
                 if record.leader == NO_LEADER:
                     continue
                 self._check_records(record.leader, key)
-                contents = [
-                    list(_all_records(self.hosts[each].logs[key])) for each in record.replicas
-                ]
+                logs = [self.hosts[each].logs[key] for each in record.replicas]
+                self._check_producers(key, self.hosts[record.leader].logs[key])
+                # Each may have deleted what it was told to when it led.
+                start = max(log.log_start_offset for log in logs)
+                contents = [list(_all_records(log, start)) for log in logs]
                 if any(content != contents[0] for content in contents):
                     self._fail("replicas-differ", key, f"{record}")
 
 
-def _all_records(log: MemoryReplicaLog) -> Iterator[tuple[int, TrueRecord]]:
-    offset = log.log_start_offset
+def _all_records(log: MemoryReplicaLog, start_offset: int = 0) -> Iterator[tuple[int, TrueRecord]]:
+    offset = max(log.log_start_offset, start_offset)
     while True:
         found = list(records_from(log, offset))
         if not found:

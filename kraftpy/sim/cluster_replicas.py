@@ -24,7 +24,7 @@ from kraftpy.broker.partition import Partition, ReplicaError
 from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.log.errors import LogError
 from kraftpy.log.log_config import LogConfig
-from kraftpy.log.offsets import Isolation
+from kraftpy.log.offsets import UNKNOWN, Isolation
 from kraftpy.metadata.changes import ImageChanges, PartitionChange
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraftpy.metadata.local_changes import local_changes
@@ -34,11 +34,12 @@ from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema.k00_produce import PartitionProduceResponse
 from kraftpy.protocol.schema.k01_fetch import FetchRequest
 from kraftpy.protocol.schema.k02_list_offsets import ListOffsetsRequest
-from kraftpy.records.builder import BatchBuilder
+from kraftpy.records.validation import AppendOrigin
 from kraftpy.sim.cluster_data_rules import DataRules, PartitionKey, records_from
 from kraftpy.sim.cluster_fetch_server import FetchServer
 from kraftpy.sim.cluster_fetcher import SimulatedFetcher
-from kraftpy.sim.cluster_network import ClusterNetwork
+from kraftpy.sim.cluster_network import CLIENT, ClusterNetwork
+from kraftpy.sim.cluster_producers import WALL_MS, OnProduced, Produced
 from kraftpy.sim.cluster_rules import min_isr
 from kraftpy.sim.cluster_swarm import ClusterSwarm
 from kraftpy.world.memory_clock import MemoryClock
@@ -52,15 +53,14 @@ __all__ = ["BrokerReplicas"]
 _READ_BYTES = 300
 _SLOWER = 20
 _CALM_FETCH_BYTES = 100_000
-# Records are as old as each other.
-_WALL_MS = 1_767_225_600_000
+_TRANSACTION_VERSION = 1
 
 
 class _StillClock(MemoryClock):
     """Logs ask for the wall time only, which means nothing here."""
 
     def wall_ms(self) -> int:
-        return _WALL_MS
+        return WALL_MS
 
 
 class BrokerReplicas:
@@ -112,7 +112,7 @@ class BrokerReplicas:
         self._fetchers: dict[int, SimulatedFetcher] = {}
         self._server = FetchServer(self.hosted, self._rules)
         # Producers that wait, with where their records begin.
-        self._produces: dict[PartitionKey, list[tuple[int, PendingAppend]]] = {}
+        self._produces: dict[PartitionKey, list[tuple[int, PendingAppend, OnProduced | None]]] = {}
 
     # What others see.
 
@@ -296,7 +296,9 @@ class BrokerReplicas:
             self._answer(key)
 
     def log_start_moved(self, partition: Partition) -> None:
-        """Nobody deletes records."""
+        key = (partition.topic_id, partition.topic_partition[1])
+        self._rules.check_order(key, self.logs[key])
+        self._rules.deleted(key, partition.log.log_start_offset)
 
     def isr_wanted(self, partition: Partition) -> None:
         """The broker looks for proposals by itself."""
@@ -336,45 +338,90 @@ class BrokerReplicas:
 
     # Clients.
 
-    def produce(self, key: PartitionKey, values: list[bytes], acks: int) -> None:
+    def produce(
+        self,
+        key: PartitionKey,
+        records: bytes,
+        acks: int,
+        on_produced: OnProduced | None = None,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> None:
         partition = self.hosted.get(key)
         if partition is None or not self._is_listening:
             return
-        builder = BatchBuilder()
-        for value in values:
-            builder.append(None, value, timestamp_ms=_WALL_MS)
         try:
-            info = partition.append(builder.build(), required_acks=acks, now_ms=self._now_ms())
-        except (ReplicaError, LogError):
+            info = partition.append(
+                bytearray(records),
+                required_acks=acks,
+                now_ms=self._now_ms(),
+                origin=origin,
+                transaction_version=_TRANSACTION_VERSION,
+            )
+        except (ReplicaError, LogError) as error:
+            self._tell(on_produced, partition, error.error_code)
             return
         pending = PendingAppend(
             partition, info.last_offset + 1, PartitionProduceResponse(), acks=acks
         )
         if acks != 1:
-            self._produces.setdefault(key, []).append((info.first_offset, pending))
+            self._produces.setdefault(key, []).append((info.first_offset, pending, on_produced))
             self._answer(key)
+
+    def _tell(
+        self,
+        on_produced: OnProduced | None,
+        partition: Partition,
+        code: ErrorCode,
+        first_offset: int = UNKNOWN,
+    ) -> None:
+        """Answer a producer that listens, with what is where the answer says that it is."""
+        if on_produced is None:
+            return
+        key = (partition.topic_id, partition.topic_partition[1])
+        is_judged = self._rules.is_judged_leader(partition, self._image())
+        value = None
+        if first_offset >= partition.log.log_start_offset:
+            found = next(records_from(self.logs[key], first_offset, max_bytes=1), None)
+            value = None if found is None else found[1][1]
+        heard = partial(on_produced, Produced(code, value, is_judged))
+        self._network.carry(self._broker.node_id, CLIENT, heard)
 
     def _answer(self, key: PartitionKey) -> None:
         """Answer the producers whose records are safe, or never will be."""
         partition = self.hosted[key]
         waiting = []
-        for first_offset, pending in self._produces.get(key, ()):
+        for first_offset, pending, on_produced in self._produces.get(key, ()):
             verdict = pending.verdict_of(partition)
             if verdict is None:
-                waiting.append((first_offset, pending))
-            elif verdict is ErrorCode.NONE:
+                waiting.append((first_offset, pending, on_produced))
+                continue
+            if verdict is ErrorCode.NONE:
                 self._rules.acked(partition, first_offset, pending.required_offset, self._image())
+            self._tell(on_produced, partition, verdict, first_offset)
         self._produces[key] = waiting
 
-    def consume(self, key: PartitionKey, back: int) -> None:
-        """Read from so many records below the high watermark on."""
+    def consume(
+        self, key: PartitionKey, back: int, isolation: Isolation, leader_epoch: int
+    ) -> None:
+        """Read from so many records below the high watermark on; from a follower too."""
+        partition = self.hosted.get(key)
+        if partition is None or not self._is_listening:
+            return
+        if partition.check_epoch(leader_epoch) is not ErrorCode.NONE:
+            return
+        self._rules.served(partition, leader_epoch)
+        offset = max(partition.log.log_start_offset, partition.log.high_watermark - back)
+        for each, record in records_from(self.logs[key], offset, isolation, _READ_BYTES):
+            self._rules.shown(key, each, record)
+
+    def delete_records(self, key: PartitionKey, back: int) -> None:
+        """Up to so many records below the high watermark."""
         partition = self.hosted.get(key)
         if partition is None or not self._is_listening or not partition.is_leader:
             return
-        offset = max(partition.log.log_start_offset, partition.log.high_watermark - back)
-        isolation = Isolation.HIGH_WATERMARK
-        for each, record in records_from(self.logs[key], offset, isolation, _READ_BYTES):
-            self._rules.shown(key, each, record)
+        offset = partition.log.high_watermark - back
+        if offset > partition.log.log_start_offset:
+            partition.raise_log_start(offset)
 
     # Followers.
 

@@ -141,7 +141,11 @@ class ClusterSimulation:
             rng.stream("clients"),
         )
         self.data_clients = DataClients(
-            self.network, list(machines.values()), rng.stream("data clients")
+            self.network,
+            list(machines.values()),
+            self.swarm,
+            self.data,
+            rng.stream("data clients"),
         )
         self._nemesis = ClusterNemesis(
             self.network,

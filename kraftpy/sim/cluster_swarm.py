@@ -76,8 +76,16 @@ class ClusterSwarm:
     feed_mean_us: int = 0
     # Of the brokers, how many fetch much less often than the others.
     slow: float = 0.0
+    # How long a broker waits for an answer about partitions before it asks again.
+    alteration_limit_us: int = 1_000_000
     # How few replicas a new topic may have.
     replicas_min: int = 1
+    # Of producers, how many are idempotent; whether those have transactions.
+    sequenced: float = 0.0
+    transactional: bool = False
+    # Of consumers, how many ask any replica; of all clients, how many delete records.
+    follower_reads: float = 0.05
+    deletions: float = 0.0
 
 
 def draw_cluster_swarm(random: Random) -> ClusterSwarm:
@@ -153,6 +161,10 @@ def _with_data(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
         feed_mean_us=random.choice((0, 0, 20_000, 200_000)),
         slow=random.choice((0.0, 0.3)),
         replicas_min=random.choice((1, 2, 3)),
+        sequenced=random.choice((0.0, 0.5, 1.0)),
+        transactional=random.random() < 0.5,
+        follower_reads=random.choice((0.05, 0.6)),
+        deletions=random.choice((0.0, 0.0, 0.02, 0.1)),
     )
     return _THEMES[random.randrange(len(_THEMES))](mixed, random)
 
@@ -166,10 +178,12 @@ def _changing_leaders(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
     """Operators move leaders about, and everybody hears of it at another time."""
     return replace(
         swarm,
-        quorum=replace(swarm.quorum, faults=_some(random, Fault.PAUSE, Fault.ONE_WAY)),
+        quorum=_swift(swarm.quorum, random, Fault.PAUSE, Fault.ONE_WAY),
         wishes=(Wish.CREATE, Wish.ELECT, Wish.ELECT, Wish.REASSIGN),
         wish_mean_us=random.choice((100_000, 300_000)),
         feed_mean_us=random.choice((20_000, 100_000, 500_000)),
+        look_mean_us=20_000,
+        lag_time_max_ms=random.choice((50, 300)),
         fetch_bytes=random.choice((1, 1, 300)),
         produce_mean_us=5_000,
         slow=random.choice((0.3, 0.6)),
@@ -180,9 +194,8 @@ def _changing_leaders(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
 def _lagging_followers(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
     """Who is in sync changes all the time, and answers are late, lost or doubled."""
     quorum = replace(
-        swarm.quorum,
-        faults=_some(random, Fault.PAUSE, Fault.PARTITION, Fault.SNAPSHOT),
-        loss=random.choice((0.0, 0.05, 0.2)),
+        _swift(swarm.quorum, random, Fault.PAUSE, Fault.PARTITION, Fault.SNAPSHOT),
+        loss=random.choice((0.0, 0.02, 0.1)),
         duplication=random.choice((0.0, 0.3)),
     )
     return replace(
@@ -194,7 +207,10 @@ def _lagging_followers(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
         late=random.choice((0.0, 0.1)),
         lag_time_max_ms=random.choice((20, 100)),
         feed_mean_us=random.choice((0, 100_000, 500_000)),
-        produce_mean_us=5_000,
+        alteration_limit_us=random.choice((100_000, 1_000_000)),
+        # Whoever fetches at all has everything then, and is in sync again.
+        fetch_bytes=5_000,
+        produce_mean_us=random.choice((5_000, 20_000)),
         slow=random.choice((0.3, 0.6)),
         replicas_min=3,
     )
@@ -225,9 +241,24 @@ def _changing_minimum(swarm: ClusterSwarm, random: Random) -> ClusterSwarm:
         _lagging_followers(swarm, random),
         metadata_version=LATEST_METADATA_VERSION.level,
         has_elr=True,
+        allows_unclean=False,
+        alteration_limit_us=1_000_000,
         wishes=(Wish.CREATE, Wish.CONFIGURE, Wish.CONFIGURE),
         wish_mean_us=random.choice((20_000, 60_000)),
         feed_mean_us=random.choice((100_000, 500_000)),
+    )
+
+
+def _swift(quorum: QuorumSwarm, random: Random, *faults: Fault) -> QuorumSwarm:
+    """A quorum that decides at once, so that most of what happens happens to the data."""
+    return replace(
+        quorum,
+        voters=random.choice((1, 3)),
+        faults=_some(random, *faults),
+        delay_min_us=200,
+        delay_mean_us=random.choice((300, 3_000)),
+        loss=0.0,
+        sync_mean_us=1_000,
     )
 
 

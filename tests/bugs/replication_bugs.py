@@ -7,6 +7,7 @@ how.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from kraftpy.broker.follower_progress import FollowerProgress
 from kraftpy.broker.isr import IsrProposal, IsrState, Verdict
 from kraftpy.broker.partition import Partition
 from kraftpy.log.offsets import UNKNOWN
+from kraftpy.log.producers import ProducerState, ProducerUpdate
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.records.validation import AppendOrigin
 from kraftpy.sim.cluster_data_run import data_simulation
 
 EVENTS = 6_000
@@ -51,8 +54,16 @@ def shrink_commits_before_it_is_decided(
 def high_watermark_falls(self: Partition, now_ms: int) -> bool:
     if not self.may_commit:
         return False
-    ends = [self._flush.bound or self.log.log_end]
-    ends += [each.end for each in self._followers.values() if each.broker_id in self.maximal_isr]
+    log_end = self.log.log_end
+    ends = [self._flush.bound or log_end]
+    ends += [
+        each.end
+        for each in self._followers.values()
+        if each.broker_id in self.maximal_isr
+        or (
+            each.is_caught_up(log_end.offset, now_ms, self.lag_time_max_ms) and self._may_join(each)
+        )
+    ]
     lowest = min(each.offset for each in ends)
     before = self.log.high_watermark
     return lowest >= 0 and self.log.update_high_watermark(lowest) != before
@@ -160,6 +171,45 @@ def follower_claims_what_is_not_flushed(self: FetcherCore, state: Any, change: A
         _want(self, state, change)
 
 
+# Producers.
+
+
+def sequence_unchecked(self: ProducerUpdate, old: Any, epoch: int, sequence: int) -> None:
+    return None
+
+
+_add_batch = ProducerUpdate.add_batch
+
+
+def followers_know_no_producers(self: ProducerUpdate, *args: Any, **fields: Any) -> None:
+    if self._origin is not AppendOrigin.REPLICATION:
+        _add_batch(self, *args, **fields)
+
+
+_find_duplicate = ProducerState.find_duplicate
+
+
+def repetition_not_recognized(self: ProducerState, *args: Any, **fields: Any) -> None:
+    return None
+
+
+def repetition_answered_with_offset_0(self: ProducerState, *args: Any, **fields: Any) -> Any:
+    found = _find_duplicate(self, *args, **fields)
+    return None if found is None else found._replace(last_offset=found.offset_delta)
+
+
+_first_unstable = ProducerState.first_unstable.fget  # type: ignore[attr-defined]
+
+
+def one_unstable_record_is_shown(self: ProducerState) -> Any:
+    found = _first_unstable(self)
+    return None if found is None else replace(found, first_offset=found.first_offset + 1)
+
+
+def stable_before_the_end_is_replicated(self: ProducerState) -> Any:
+    return next(iter(self._open.values()), None)
+
+
 def _bug(owner: type, method: str, broken: Any) -> Bug:
     name = broken.fget.__name__ if isinstance(broken, property) else broken.__name__
     return Bug(name.replace("_", " "), owner, method, broken)
@@ -184,6 +234,12 @@ BUGS = [
     _bug(Partition, "divergence", divergence_not_told),
     _bug(FetcherCore, "_begin", follower_truncates_to_its_high_watermark),
     _bug(FetcherCore, "_want", follower_claims_what_is_not_flushed),
+    _bug(ProducerUpdate, "_check_sequence", sequence_unchecked),
+    _bug(ProducerUpdate, "add_batch", followers_know_no_producers),
+    _bug(ProducerState, "find_duplicate", repetition_not_recognized),
+    _bug(ProducerState, "find_duplicate", repetition_answered_with_offset_0),
+    _bug(ProducerState, "first_unstable", property(one_unstable_record_is_shown)),
+    _bug(ProducerState, "first_unstable", property(stable_before_the_end_is_replicated)),
 ]
 
 

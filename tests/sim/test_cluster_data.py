@@ -15,14 +15,16 @@ from kraftpy.metadata.delta import MetadataDelta
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
 from kraftpy.protocol.ids import Uuid
 from kraftpy.records.builder import BatchBuilder
+from kraftpy.records.control import EndTransactionMarker, build_end_transaction
 from kraftpy.sim.cluster_data_rules import DataRules, PartitionKey
 from kraftpy.sim.cluster_data_run import data_simulation
+from kraftpy.sim.cluster_producer_rules import check_last_stable, check_sequences
 from kraftpy.sim.cluster_simulation import ClusterRun, ClusterSimulation
 from kraftpy.sim.quorum_invariants import InvariantViolated
 from kraftpy.world.memory_clock import MemoryClock
 
-GROUPS = 8
-SEEDS_IN_GROUP = 3
+GROUPS = 6
+SEEDS_IN_GROUP = 4
 EVENTS = 6_000
 
 
@@ -115,7 +117,7 @@ class World:
             builder.append(None, value, timestamp_ms=1)
             self.hosts[broker_id].log.append_as_leader(builder.build(), 5)
 
-    def partition(self, broker_id: int) -> Partition:
+    def partition(self, broker_id: int, *, min_isr: int = 2) -> Partition:
         host = self.hosts[broker_id]
         made = Partition(
             ("t", 0),
@@ -125,7 +127,7 @@ class World:
             brokers=host,
             events=host,
             lag_time_max_ms=1000,
-            min_insync_replicas=2,
+            min_insync_replicas=min_isr,
         )
         record = self.image_of(leader=broker_id).partition(*KEY)
         assert record is not None
@@ -281,3 +283,136 @@ def test_an_unclean_leader_may_have_lost_anything() -> None:
     )
     world.rules.committed(ImageChanges(world.image, recovering))
     world.rules.leads(3, world.partition(3), recovering)
+
+
+def test_deleted_records_need_not_be_there() -> None:
+    """Invariant 12: below the log start of a leader that was told to delete"""
+    world = World()
+    world.write(1, b"a", b"b")
+    world.rules.acked(world.partition(1, min_isr=1), 0, 2, world.image)
+    world.rules.deleted(KEY, 1)
+    log = world.hosts[3].log
+    log.truncate_fully_and_start_at(1)
+    with pytest.raises(InvariantViolated, match="record-lost"):
+        world.rules.leads(3, world.partition(3), world.image)
+    world.write(3, b"b")
+    world.rules.leads(3, world.partition(3), world.image)
+
+
+@pytest.mark.parametrize(("found", "code"), [(b"a", None), (b"b", "answered-elsewhere")])
+def test_a_producer_is_told_where_its_records_are(found: bytes, code: str | None) -> None:
+    world = World()
+    if code is None:
+        world.rules.placed(KEY, b"a", found)
+    else:
+        with pytest.raises(InvariantViolated, match=code):
+            world.rules.placed(KEY, b"a", found)
+
+
+@pytest.mark.parametrize(("leader_epoch", "is_judged"), [(5, True), (6, False)])
+def test_only_who_leads_by_the_truth_must_know_producers(
+    leader_epoch: int, is_judged: bool
+) -> None:
+    world = World()
+    image = world.image_of(leader_epoch=leader_epoch)
+    assert world.rules.is_judged_leader(world.partition(1), image) is is_judged
+
+
+# The checker of producers.
+
+
+def written(*batches: bytes | bytearray) -> MemoryReplicaLog:
+    """A log with these, as followers take them: whatever they say."""
+    log = MemoryReplicaLog(StillClock(), LogConfig())
+    for batch in batches:
+        copy = bytearray(batch)
+        copy[:8] = log.log_end_offset.to_bytes(8)
+        log.append_as_follower(copy, 5)
+    return log
+
+
+def of(
+    producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0, is_open: bool = False
+) -> bytearray:
+    builder = BatchBuilder(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=is_open,
+    )
+    for _ in range(count):
+        builder.append(None, b"v", timestamp_ms=1)
+    return builder.build()
+
+
+def end(producer_id: int, *, epoch: int = 0) -> bytearray:
+    return build_end_transaction(
+        EndTransactionMarker(True, 0),
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        timestamp_ms=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("batches", "wrong"),
+    [
+        ([of(1, 0, 2), of(2, 7), of(1, 2), of(1, 0, epoch=1)], None),
+        ([of(1, 0, is_open=True), of(1, 1, is_open=True), end(1), of(1, 2)], None),
+        ([of(1, 2**31 - 1), of(1, 0)], None),
+        ([of(1, 0), of(1, 0)], "sequence 0, not 1"),
+        ([of(1, 0), of(1, 2)], "sequence 2, not 1"),
+        ([of(1, 0, epoch=1), of(1, 1)], "after 1"),
+        ([of(1, 0, epoch=1), end(1)], "after 1"),
+    ],
+)
+def test_producers_write_in_order(batches: list[bytearray], wrong: str | None) -> None:
+    """Invariant 17"""
+    found = check_sequences(written(*batches))
+    assert found is None if wrong is None else wrong in (found or "")
+
+
+def test_a_producer_writes_within_its_open_transaction() -> None:
+    """Invariant 18: by a log that has forgotten its producer, or it would not take it"""
+    log = written(of(1, 0, is_open=True))
+    log.producers.truncate_fully(0)
+    late = of(1, 1)
+    late[:8] = (1).to_bytes(8)
+    log.append_as_follower(late, 5)
+    assert "outside its transaction" in (check_sequences(log) or "")
+
+
+@pytest.mark.parametrize(
+    ("batches", "high_watermark", "stable"),
+    [
+        ([of(1, 0), of(2, 0)], 2, 2),
+        ([of(1, 0), of(2, 0, is_open=True), of(1, 1)], 3, 1),
+        ([of(2, 0, is_open=True), of(1, 1), end(2)], 3, 3),
+        ([of(2, 0, is_open=True), of(1, 1), end(2)], 2, 0),
+    ],
+)
+def test_what_is_stable(batches: list[bytearray], high_watermark: int, stable: int) -> None:
+    """Invariant 14: by the product's reckoning, and one more or less is noticed"""
+    log = written(*batches)
+    log.update_high_watermark(high_watermark)
+    assert log.last_stable_offset == stable
+    assert check_last_stable(log, high_watermark) is None
+    for wrong in (stable - 1, stable + 1):
+        if 0 <= wrong <= high_watermark:
+            assert check_last_stable(Claims(log, wrong), high_watermark) is not None
+
+
+class Claims(MemoryReplicaLog):
+    """Another log, with another last stable offset."""
+
+    __slots__ = ("_claimed",)
+
+    def __init__(self, log: MemoryReplicaLog, claimed: int) -> None:
+        super().__init__(StillClock(), LogConfig())
+        self._claimed = claimed
+        for name in ("_batches", "_file", "_watermarks", "producers"):
+            setattr(self, name, getattr(log, name))
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._claimed
