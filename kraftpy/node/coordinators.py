@@ -31,9 +31,10 @@ from kraftpy.broker.transaction_parts import (
 from kraftpy.broker.transaction_verifier import VerifierSettings
 from kraftpy.config import DynamicConfig, NodeConfig
 from kraftpy.coordinator.groups.machine import GroupMachine
+from kraftpy.coordinator.groups.metrics import GroupGauges, GroupMetrics
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.ports import ShardContext
-from kraftpy.coordinator.shard import ShardSettings
+from kraftpy.coordinator.shard import ShardSettings, ShardState
 from kraftpy.coordinator.transactions.settings import TransactionSettings
 from kraftpy.metadata.publisher import Publisher
 from kraftpy.observe.metrics import MetricRegistry
@@ -118,7 +119,7 @@ def assemble_coordinators(
             TRANSACTION_TOPIC, cluster, topics[TRANSACTION_TOPIC].num_partitions
         ),
     }
-    groups = _group_host(static, world, configs)
+    groups = _group_host(static, world, configs, registry)
     transactions = assemble_transactions(
         transaction_settings(static),
         world,
@@ -155,15 +156,25 @@ def assemble_coordinators(
 
 
 def _group_host(
-    config: NodeConfig, world: World, configs: TopicConfigs
+    config: NodeConfig, world: World, configs: TopicConfigs, registry: MetricRegistry
 ) -> CoordinatorHost[GroupMachine]:
     settings = GroupSettings.from_config(config)
     random = world.rng.stream("group-members")
+    metrics = GroupMetrics(registry)
 
     def machine(context: ShardContext) -> GroupMachine:
-        return GroupMachine(context, settings, random)
+        return GroupMachine(context, settings, random, metrics)
 
-    return CoordinatorHost(
+    def active() -> list[GroupMachine]:
+        return [each.machine for each in host.runtime.shards() if each.state is ShardState.ACTIVE]
+
+    GroupGauges(
+        registry,
+        world.clock,
+        groups=lambda: (group for each in active() for group in each.directory.committed_all()),
+        offset_count=lambda: sum(each.offsets.state.count for each in active()),
+    )
+    host = CoordinatorHost(
         OFFSETS_TOPIC,
         world.clock,
         machine,
@@ -176,6 +187,7 @@ def _group_host(
         load_buffer_bytes=config.get_int("offsets.load.buffer.size"),
         max_batch_bytes=lambda: configs.config_of(OFFSETS_TOPIC).max_message_bytes,
     )
+    return host
 
 
 def transaction_settings(config: NodeConfig) -> TransactionBrokerSettings:

@@ -81,6 +81,22 @@ REPLICA_MANAGER = (
     "IsrShrinksPerSec",
     "FailedIsrUpdatesPerSec",
 )
+GROUPS = (
+    "NumOffsets",
+    "NumGroups",
+    "NumGroupsPreparingRebalance",
+    "NumGroupsCompletingRebalance",
+    "NumGroupsStable",
+    "NumGroupsDead",
+    "NumGroupsEmpty",
+)
+GROUP_COUNTERS = (
+    "offset-commit-count",
+    "offset-expiration-count",
+    "offset-deletion-count",
+    "group-completed-rebalance-count",
+    "consumer-group-rebalance-count",
+)
 # Type, name, and the labels that it must have.
 EXPECTED = (
     *(("kafka.network:RequestMetrics", name, "request") for name in REQUEST_TIMES),
@@ -109,6 +125,10 @@ EXPECTED = (
     ("kafka.server:FetchSessionCache", "NumIncrementalFetchPartitionsCached", ""),
     ("kafka.server:FetchSessionCache", "IncrementalFetchSessionEvictionsPerSec", ""),
     ("kafka.server:KafkaServer", "BrokerState", ""),
+    *(("kafka.coordinator.group:GroupMetadataManager", name, "") for name in GROUPS),
+    *(("kafka.server:group-coordinator-metrics", name, "") for name in GROUP_COUNTERS),
+    ("kafka.server:group-coordinator-metrics", "group-count", "protocol"),
+    ("kafka.server:group-coordinator-metrics", "consumer-group-count", "state"),
 )
 
 
@@ -136,7 +156,7 @@ def page() -> str:
 def test_a_metric_is_served(page: str, kind: str, name: str, labels: str) -> None:
     """NET-61, CTL-126, REP-119: with the labels that tell its subjects apart."""
     domain, _, type_ = kind.partition(":")
-    family = f"{domain.replace('.', '_')}_{type_}_{name}".lower().removesuffix("persec")
+    family = re.sub(r"\W", "_", f"{domain}_{type_}_{name}").lower().removesuffix("persec")
     number = r"(?:[-+.e0-9]+|[-+]Inf)"
     lines = re.findall(
         rf"^{family}(?:_total|_count)?(?:{{(.*)}})? {number}$", page, flags=re.MULTILINE
