@@ -28,10 +28,7 @@ _FIRST_VERSION_WITH_FENCED: Final = 4
 class InitProducerIdHandler(Handler):
     api_key = 22
 
-    def __init__(
-        self, producer_ids: ProducerIds, transactions: TransactionService | None = None
-    ) -> None:
-        """Without `transactions`, this broker coordinates none."""
+    def __init__(self, producer_ids: ProducerIds, transactions: TransactionService) -> None:
         self._producer_ids = producer_ids
         self._transactions = transactions
 
@@ -44,9 +41,6 @@ class InitProducerIdHandler(Handler):
         if request.transactional_id is None:
             self._give_any(context)
             return None
-        if self._transactions is None:
-            is_empty = request.transactional_id == ""
-            return _refusal(ErrorCode.INVALID_REQUEST if is_empty else ErrorCode.NOT_COORDINATOR)
         given = None
         if request.producer_id != _NONE:
             given = Identity(request.producer_id, request.producer_epoch)

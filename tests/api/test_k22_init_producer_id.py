@@ -1,4 +1,7 @@
-"""InitProducerId: identities for idempotent producers, and nothing for transactions yet."""
+"""InitProducerId: identities for idempotent producers, on a broker that coordinates nothing.
+
+Those of transactional ones are in test_transactions.py.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,16 @@ from api.recording import Bench
 
 from kraftpy.api.k22_init_producer_id import InitProducerIdHandler
 from kraftpy.broker.producer_ids import ProducerIdReply
+from kraftpy.coordinator.runtime import CoordinatorRuntime
+from kraftpy.coordinator.transactions.service import TransactionService
+from kraftpy.coordinator.transactions.settings import TransactionSettings
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.registry import API
 from kraftpy.protocol.schema.k22_init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from kraftpy.world.memory_clock import MemoryClock
 
 VERSIONS = range(API[22].min_version, API[22].max_version + 1)
 
@@ -31,7 +38,16 @@ class Source:
 
 def ask(outcome: int | ErrorCode, version: int = 5, **fields: Any) -> tuple[int, int, int]:
     source: Any = Source(outcome)
-    answer = Bench([InitProducerIdHandler(source)]).ask(InitProducerIdRequest(**fields), version)
+    nothing: Any = None
+    service = TransactionService(
+        CoordinatorRuntime("__transaction_state", nothing, nothing, load=nothing),
+        TransactionSettings(),
+        shard_of=lambda name: 0,
+        provide_producer_id=source.provide,
+        clock=MemoryClock(),
+    )
+    handler = InitProducerIdHandler(source, service)
+    answer = Bench([handler]).ask(InitProducerIdRequest(**fields), version)
     assert isinstance(answer, InitProducerIdResponse)
     return answer.error_code, answer.producer_id, answer.producer_epoch
 
