@@ -144,7 +144,7 @@ def test_the_first_member_leads_and_says_what_the_group_is_about() -> None:
 
 
 def test_the_first_rebalance_waits_for_more_members() -> None:
-    """GRP-21: as long as some come, but no longer than the rebalance timeout."""
+    """GRP-21, PUR-59: as long as some come, but no longer than the rebalance timeout."""
     rig = ClassicRig()
     first = rig.member(version=3, rebalance_ms=7000)
     first.join()
@@ -171,7 +171,7 @@ def test_nobody_comes_within_the_delay() -> None:
 
 
 def test_a_later_rebalance_ends_when_all_are_there() -> None:
-    """GRP-22, GRP-25"""
+    """GRP-22, GRP-25, PUR-59"""
     rig = ClassicRig()
     members = rig.stable(2)
     late = rig.member(version=3)
@@ -186,7 +186,7 @@ def test_a_later_rebalance_ends_when_all_are_there() -> None:
 
 
 def test_whoever_does_not_join_again_is_out() -> None:
-    """GRP-23, GRP-24: after the longest rebalance timeout, and not after the session."""
+    """GRP-23, GRP-24, PUR-59: after the longest rebalance timeout, and not after the session."""
     rig = ClassicRig()
     slow = rig.member(version=3, rebalance_ms=90_000)
     quick = rig.member(version=3)

@@ -259,7 +259,7 @@ class TestHeartbeat:
         assert member.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_silence(self) -> None:
-        """GRP-38, GRP-16: the leader is gone, and the other one leads."""
+        """GRP-38, GRP-16, PUR-60: the leader is gone, and the other one leads."""
         rig = ClassicRig()
         leader, follower = rig.stable(2)
         for _ in range(2):
@@ -273,6 +273,7 @@ class TestHeartbeat:
         assert leader.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_a_commit_is_a_sign_of_life(self) -> None:
+        """PUR-60"""
         rig = ClassicRig()
         (member,) = rig.stable()
         for _ in range(3):

@@ -246,6 +246,7 @@ class TestDeletedTopics:
         assert partitions(rig) == [("t", 0)]
 
     def test_also_those_that_are_not_in_the_log_yet(self) -> None:
+        """CTL-99"""
         rig = ClassicRig(commits_at_once=False)
         rig.commit_offset("t", 0, 1)
         self.delete(rig, "t")

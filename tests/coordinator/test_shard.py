@@ -484,7 +484,7 @@ def test_background_work_is_done_in_pieces_and_its_result_is_written() -> None:
 def test_errors_of_the_log_in_the_words_of_a_coordinator(
     code: ErrorCode, expected: ErrorCode
 ) -> None:
-    """CRT-25."""
+    """CRT-25, REP-27."""
     rig = make_rig()
     rig.fail_next(code)
     waiting = rig.write(lambda machine: machine.put(("a", 1)))
