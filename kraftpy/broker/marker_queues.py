@@ -42,8 +42,8 @@ __all__ = ["MarkerBatch", "MarkerQueues"]
 log = logging.getLogger(__name__)
 
 _RETRY_MS: Final = 100
-# Of one request, so that neither end is busy for long.
-_MAX_PARTITIONS: Final = 2_000
+# Of one request, so that neither end is busy for longer than some milliseconds.
+_MAX_PARTITIONS: Final = 64
 # More are sent to a broker when one of these is answered, and then together.
 _MAX_UNDER_WAY: Final = 4
 _DONE: Final = (
@@ -128,15 +128,19 @@ class MarkerQueues:
 
     # Requests.
 
-    def take(self) -> Iterator[MarkerBatch]:
-        """What can be sent now; each is to be answered by `answered` or `failed`."""
+    def take(self) -> list[MarkerBatch]:
+        """One for each broker that can be sent to; to be answered by `answered` or `failed`."""
+        batches = []
         for broker_id in list(self._queued):
-            under_way = self._under_way.setdefault(broker_id, [])
-            while broker_id in self._queued and len(under_way) < _MAX_UNDER_WAY:
-                batch = self._fill(broker_id)
-                if batch is not None:
-                    under_way.append(batch)
-                    yield batch
+            if self._has_room(broker_id) and (batch := self._fill(broker_id)) is not None:
+                self._under_way.setdefault(broker_id, []).append(batch)
+                batches.append(batch)
+        return batches
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `take` would give something now."""
+        return any(map(self._has_room, self._queued))
 
     def answered(self, batch: MarkerBatch, answer: WriteTxnMarkersResponse, now_ms: int) -> None:
         codes = {
@@ -239,17 +243,23 @@ class MarkerQueues:
 
     # Batches.
 
+    def _has_room(self, broker_id: int) -> bool:
+        return len(self._under_way.get(broker_id, ())) < _MAX_UNDER_WAY
+
     def _fill(self, broker_id: int) -> MarkerBatch | None:
         queued = self._queued[broker_id]
         markers: dict[_Open, list[TopicPartition]] = {}
-        count = 0
-        for each in list(queued):
-            if count >= _MAX_PARTITIONS:
+        space = _MAX_PARTITIONS
+        for each, names in list(queued.items()):
+            if space == 0:
                 break
-            names = queued.pop(each)
-            if not each.is_over:
-                markers[each] = names
-                count += len(names)
+            del queued[each]
+            if each.is_over:
+                continue
+            markers[each] = names[:space]
+            if len(names) > space:
+                queued[each] = names[space:]
+            space -= len(markers[each])
         if not queued:
             del self._queued[broker_id]
         return MarkerBatch(broker_id, markers) if markers else None

@@ -59,6 +59,7 @@ class TransactionMarkerSender:
         self._queues = MarkerQueues(self._leader_of)
         self._attempts: dict[MarkerBatch, trio.CancelScope] = {}
         self._is_pumping = False
+        self._pumps_again = False
         self._is_retrying = False
         registry.gauge(_UNKNOWN_DESTINATIONS, lambda: self._queues.waiting_count)
 
@@ -89,19 +90,29 @@ class TransactionMarkerSender:
         return topic.partitions[name[1]].leader
 
     def _pump(self) -> None:
-        """Send what can be sent. Not from within itself: an answer may come while it is sent."""
+        """Send what can be sent now, and leave the rest to a later moment.
+
+        Not from within itself: an answer may come while it is sent.
+        """
         if self._is_pumping:
             return
         self._is_pumping = True
         try:
-            while batches := list(self._queues.take()):
-                for batch in batches:
-                    self._start(batch)
+            for batch in self._queues.take():
+                self._start(batch)
         finally:
             self._is_pumping = False
+        if self._queues.has_more and not self._pumps_again:
+            self._pumps_again = True
+            self._nursery.start_soon(self._pump_again, name="transaction-markers-more")
         if self._queues.next_retry_ms() is not None and not self._is_retrying:
             self._is_retrying = True
             self._nursery.start_soon(self._retry, name="transaction-markers-retry")
+
+    async def _pump_again(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._pumps_again = False
+        self._pump()
 
     def _start(self, batch: MarkerBatch) -> None:
         if batch.broker_id == self._broker_id:

@@ -428,6 +428,20 @@ async def test_the_next_transaction_begins_when_the_one_before_is_complete(
         assert 100 <= broker.rig.world.clock.monotonic_ms() - started < 150
 
 
+async def test_a_transaction_over_many_partitions(autojump_clock: object) -> None:
+    async with transaction_broker() as broker:
+        await broker.rig.apply(*topic("wide", *[1] * 150, replicas=(1,)))
+        producer = await broker.producer()
+        added = await broker.add(producer, {"wide": list(range(150))})
+        assert list(added.values()) == [0] * 150
+        await broker.send(producer, b"1", name="wide", index=149)
+        await broker.end(producer)
+        await broker.settle()
+        assert state(broker) is TransactionState.COMPLETE_COMMIT
+        ends = [broker.rig.partition("wide", index).log.log_end_offset for index in range(150)]
+        assert ends == [1] * 149 + [2]
+
+
 async def test_a_deleted_topic_does_not_hold_a_transaction_up(autojump_clock: object) -> None:
     """TXN-25."""
     async with transaction_broker() as broker:

@@ -91,7 +91,7 @@ class Markers:
         self.queues.cancel(shard)
 
     def pump(self) -> None:
-        for batch in list(self.queues.take()):
+        for batch in self.queues.take():
             self._world.later(lambda each=batch: self._deliver(each))
 
     def _deliver(self, batch: MarkerBatch) -> None:
