@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from kraftpy.coordinator.outcome import CoordinatorRecord
 from kraftpy.coordinator.writes import Write
 from kraftpy.log.verifications import NO_GUARD, VerificationGuard
 from kraftpy.protocol.coordinator_records import encode_key, encode_value
+from kraftpy.purgatory.timer import TimerTask
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.records.compression import Codec
 
-__all__ = ["EncodedRecord", "OpenBatch", "Producer", "encode_record", "space_for"]
+__all__ = ["EncodedRecord", "EndOfLinger", "OpenBatch", "Producer", "encode_record", "space_for"]
 
 # Lengths, deltas, attributes and the count of headers, at their longest.
 _OVERHEAD_BYTES = 32
@@ -72,3 +74,17 @@ class OpenBatch:
 
     def build(self) -> bytearray:
         return self._builder.build()
+
+
+class EndOfLinger(TimerTask):
+    """Rings when a batch has waited long enough for more writes."""
+
+    __slots__ = ("_batch", "_over")
+
+    def __init__(self, batch: OpenBatch, over: Callable[[OpenBatch], None]) -> None:
+        super().__init__()
+        self._batch = batch
+        self._over = over
+
+    def run(self) -> None:
+        self._over(self._batch)

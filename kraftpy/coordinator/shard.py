@@ -34,7 +34,14 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from kraftpy.coordinator.batch import EncodedRecord, OpenBatch, Producer, encode_record, space_for
+from kraftpy.coordinator.batch import (
+    EncodedRecord,
+    EndOfLinger,
+    OpenBatch,
+    Producer,
+    encode_record,
+    space_for,
+)
 from kraftpy.coordinator.failures import for_clients, not_coordinator, unexpected
 from kraftpy.coordinator.outcome import CoordinatorError, CoordinatorRecord, Outcome, Reply
 from kraftpy.coordinator.ports import Machine, ShardContext, ShardLog
@@ -47,7 +54,7 @@ from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.image import MetadataImage
 from kraftpy.protocol.coordinator_records import RecordTypes
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.purgatory.timer import Timer, TimerTask
+from kraftpy.purgatory.timer import Timer
 from kraftpy.records.batch import HEADER_SIZE
 from kraftpy.records.compression import Codec
 from kraftpy.records.control import EndTransactionMarker, build_end_transaction
@@ -191,10 +198,6 @@ class Shard(Generic[_Machine]):
     def metadata_changed(self, changes: ImageChanges, image: MetadataImage) -> None:
         self._enqueue(partial(self._take_image, changes, image))
 
-    def linger_over(self, batch: OpenBatch) -> None:
-        """The batch has waited long enough for more; one that is gone already is no matter."""
-        self._enqueue(partial(self._flush_if_open, batch))
-
     def check_active(self) -> None:
         """Raises CoordinatorError with the code for a shard that can't be asked (CRT-17)."""
         if self.state is ShardState.LOADING:
@@ -318,6 +321,11 @@ class Shard(Generic[_Machine]):
     ) -> None:
         try:
             self.check_active()
+        except CoordinatorError as error:
+            # And nothing is reverted: of a log that is loaded, half a batch may be in the state.
+            reply(_for_leaders(error))
+            return
+        try:
             lost = self._flush()
             if lost is not None:
                 raise lost
@@ -425,8 +433,12 @@ class Shard(Generic[_Machine]):
                 # With -1 at once, which is when the reaper comes to run: behind what the loop has
                 # to do in this round.
                 delay_ms = max(settings.append_linger_ms, 0)
-                self._world.timer.add(_EndOfLinger(self, batch), delay_ms)
+                self._world.timer.add(EndOfLinger(batch, self._linger_over), delay_ms)
         return batch
+
+    def _linger_over(self, batch: OpenBatch) -> None:
+        """The batch has waited long enough for more; one that is gone already is no matter."""
+        self._enqueue(partial(self._flush_if_open, batch))
 
     def _flush_if_open(self, batch: OpenBatch) -> None:
         if self._batch is batch:
@@ -472,18 +484,6 @@ class Shard(Generic[_Machine]):
 
 
 _Encoded: TypeAlias = list[tuple[CoordinatorRecord, EncodedRecord]]
-
-
-class _EndOfLinger(TimerTask):
-    __slots__ = ("_batch", "_shard")
-
-    def __init__(self, shard: Shard[Any], batch: OpenBatch) -> None:
-        super().__init__()
-        self._shard = shard
-        self._batch = batch
-
-    def run(self) -> None:
-        self._shard.linger_over(self._batch)
 
 
 def _for_leaders(answer: _Answer | CoordinatorError) -> _Answer | CoordinatorError:

@@ -22,6 +22,7 @@ from kraftpy.protocol.schema.group_records import OffsetCommitKey
 from kraftpy.purgatory.timer import Timer
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.builder import BatchBuilder
+from kraftpy.records.control import EndTransactionMarker
 from kraftpy.records.reader import read_records
 
 
@@ -363,6 +364,24 @@ def test_a_log_is_loaded_in_pieces() -> None:
     runtime.resigned(0, None)
     assert not list(pieces)
     assert len(shard.machine.offsets) == replayed
+
+
+def test_a_marker_that_comes_while_a_log_is_loaded_takes_nothing_away() -> None:
+    """Transaction coordinators try again at once when a leader changes: into half a batch."""
+    rig = make_rig()
+    rig.call(lambda machine: machine.put(*[(f"name-{number}", number) for number in range(200)]))
+    runtime, loading = make_runtime()
+    runtime.elected(0, 0, rig.log)
+    [shard] = loading
+    pieces = shard.load(rig.log.read_now(0))
+    next(pieces)
+    waiting = Waiting()
+    runtime.complete_transaction(0, EndTransactionMarker(True, 0), waiting, Producer(7, 3), 2)
+    assert waiting.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for _ in pieces:
+        pass
+    shard.activate()
+    assert len(shard.read(NumberMachine.committed)) == 200
 
 
 def test_a_log_may_begin_within_a_batch() -> None:
