@@ -7,8 +7,8 @@ coordinator hears of the partition (add).
 
 Questions to one coordinator share a request, in which a transactional id may occur once. Two that
 wait for the same id are two attempts of its producers: the one with the older epoch is over, and of
-two with the same epoch the earlier has been given up by its client. One request is under way to
-each broker.
+two with the same epoch the earlier has been given up by its client. Several requests may be under
+way to a broker, since one whose transaction has to wait must not hold up the others.
 
 While the transaction before is still being completed, the coordinator answers that the two are
 concurrent. For clients of version 2, who have good reason to come that early, the question is asked
@@ -52,6 +52,8 @@ _FAILURES: Final = MetricName(
     "kafka.server", "AddPartitionsToTxnManager", "VerificationFailureRate"
 )
 _TIMES: Final = MetricName("kafka.server", "AddPartitionsToTxnManager", "VerificationTimeMs")
+
+_MAX_UNDER_WAY: Final = 8
 
 _Verdicts: TypeAlias = Mapping[TopicPartition, ErrorCode]
 _Reply: TypeAlias = Callable[[_Verdicts], None]
@@ -114,7 +116,8 @@ class TransactionVerifier:
         self._times = registry.histogram(_TIMES)
         # By broker and transactional id.
         self._queued: dict[int, dict[str, _Waiting]] = {}
-        self._under_way: list[int] = []
+        # Requests that are under way, by broker.
+        self._under_way: dict[int, int] = {}
 
     def begin(
         self, partition: Partition, identity: Identity, sequence: int, *, adds: bool
@@ -208,17 +211,18 @@ class TransactionVerifier:
             )
             earlier[1](earlier[0].same(code))
         queued[question.transactional_id] = (question, reply)
-        if broker_id not in self._under_way:
-            self._under_way.append(broker_id)
+        under_way = self._under_way.get(broker_id, 0)
+        if under_way < _MAX_UNDER_WAY:
+            self._under_way[broker_id] = under_way + 1
             self._nursery.start_soon(self._send_all, broker_id, name="verify-transactions")
 
     async def _send_all(self, broker_id: int) -> None:
-        """One request after the other, as long as there is something to ask."""
+        """One request after the other, as long as there is something left to ask."""
         try:
             while queued := self._queued.pop(broker_id, None):
                 await self._send(broker_id, list(queued.values()))
         finally:
-            self._under_way.remove(broker_id)
+            self._under_way[broker_id] -= 1
 
     async def _send(self, broker_id: int, asked: Sequence[_Waiting]) -> None:
         request = AddPartitionsToTxnRequest(

@@ -16,6 +16,7 @@ from kraftpy.config import NodeConfig, from_mapping
 from kraftpy.coordinator.transactions.identities import Identity
 from kraftpy.coordinator.transactions.state import TransactionState
 from kraftpy.node.coordinators import transaction_settings
+from kraftpy.observe.metrics import Gauge, MetricName
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k24_add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -231,6 +232,67 @@ async def test_questions_for_the_same_id(autojump_clock: object) -> None:
         verdicts.pop("first")
         assert verdicts == dict.fromkeys(("under way", "another id", "higher"), ErrorCode.NONE)
         assert [len(message.transactions) for _, message in broker.peers.asked] == [1, 2]  # type: ignore[attr-defined]
+
+
+async def test_one_that_has_to_wait_does_not_hold_up_others(autojump_clock: object) -> None:
+    """Eight requests at once; what comes then goes together."""
+    async with transaction_broker() as broker:
+        await coordinated_elsewhere(broker, ErrorCode.NONE)
+
+        async def answer(broker_id: int, message: Any) -> Any:
+            names = [each.transactional_id for each in message.transactions]
+            await trio.sleep(10 if "slow" in names[0] else 0.001)
+            return verdict(message, lambda: ErrorCode.NONE)
+
+        broker.peers.answer = answer
+        done: list[str] = []
+
+        async def ask(name: str) -> None:
+            question = Question(name, Identity(7, 1), [("a", 0)], False)
+            broker.parts.verifier.ask(question, 1_000, lambda found: done.append(name))
+            await trio.sleep(0.01)
+
+        for number in range(7):
+            await ask(f"slow {number}")
+        await ask("quick")
+        assert done == ["quick"]
+        for name in ("slow 7", "later", "last"):
+            await ask(name)
+        assert done == ["quick"]
+        await trio.sleep(11)
+        assert len(done) == 11
+        assert len(broker.peers.asked) == 10
+        assert set(broker.parts.verifier._under_way.values()) == {0}
+
+
+async def test_metrics(autojump_clock: object) -> None:
+    """Kafka's names."""
+
+    def value(kind: str, name: str) -> float:
+        package = "kafka.server" if kind.startswith("Add") else "kafka.coordinator.transaction"
+        found: Any = broker.rig.registry.get(MetricName(package, kind, name))
+        return float(found.read() if isinstance(found, Gauge) else found.count)
+
+    async with transaction_broker() as broker:
+        await coordinated_elsewhere(broker, ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE)
+        await broker.send(PRODUCER, b"1")
+        await broker.send(PRODUCER, b"1", index=1)
+        assert value("AddPartitionsToTxnManager", "VerificationFailureRate") == 1
+        assert value("AddPartitionsToTxnManager", "VerificationTimeMs") == 2
+        broker.rig.metadata.change("__transaction_state", 0, leader=1)
+        await broker.rig.settle()
+        await broker.settle()
+        producer = await broker.producer()
+        await broker.send(producer, b"1", index=1)
+        broker.rig.metadata.change("a", 1, leader=-1)
+        await broker.rig.settle()
+        await broker.end(producer)
+        await trio.sleep(0.01)
+        queue = ("TransactionMarkerChannelManager", "UnknownDestinationQueueSize")
+        assert value(*queue) == 1
+        broker.rig.metadata.change("a", 1, leader=1)
+        await broker.settle()
+        assert value(*queue) == 0
 
 
 async def test_a_marker_between_question_and_answer(autojump_clock: object) -> None:
