@@ -7,14 +7,16 @@ errors of the log and of replication are translated into one of the two.
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, TypeVar
 
 from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.protocol.errors import ErrorCode
 
-__all__ = ["for_clients", "not_coordinator", "unexpected"]
+__all__ = ["for_clients", "for_leaders", "not_coordinator", "unexpected"]
 
 log = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
 
 _TRANSLATIONS: Final = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -29,6 +31,12 @@ _TRANSLATIONS: Final = {
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
+_NOT_THERE: Final = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+
 
 def for_clients(error: Exception) -> CoordinatorError:
     """The error to answer with; what nobody expected is logged, and not told."""
@@ -36,6 +44,13 @@ def for_clients(error: Exception) -> CoordinatorError:
         return unexpected(error)
     code = _TRANSLATIONS.get(error.code)
     return error if code is None else CoordinatorError(code)
+
+
+def for_leaders(answer: _Answer | CoordinatorError) -> _Answer | CoordinatorError:
+    """A marker is sent to a partition's leader, who is not there if the shard isn't (CRT-26)."""
+    if isinstance(answer, CoordinatorError) and answer.code in _NOT_THERE:
+        return CoordinatorError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return answer
 
 
 def unexpected(error: Exception) -> CoordinatorError:

@@ -42,7 +42,7 @@ from kraftpy.coordinator.batch import (
     encode_record,
     space_for,
 )
-from kraftpy.coordinator.failures import for_clients, not_coordinator, unexpected
+from kraftpy.coordinator.failures import for_clients, for_leaders, not_coordinator, unexpected
 from kraftpy.coordinator.outcome import CoordinatorError, CoordinatorRecord, Outcome, Reply
 from kraftpy.coordinator.ports import Machine, ShardContext, ShardLog
 from kraftpy.coordinator.replaying import replay_batches
@@ -67,11 +67,6 @@ log = logging.getLogger(__name__)
 
 # Until a timer's operation that failed is tried again.
 _RETRY_MS: Final = 500
-_NOT_THERE: Final = (
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-)
 
 _Machine = TypeVar("_Machine", bound=Machine)
 _Answer = TypeVar("_Answer")
@@ -323,7 +318,7 @@ class Shard(Generic[_Machine]):
             self.check_active()
         except CoordinatorError as error:
             # And nothing is reverted: of a log that is loaded, half a batch may be in the state.
-            reply(_for_leaders(error))
+            reply(for_leaders(error))
             return
         try:
             lost = self._flush()
@@ -334,7 +329,7 @@ class Shard(Generic[_Machine]):
             raise
         except Exception as error:
             self.timeline.revert()
-            reply(_for_leaders(for_clients(error)))
+            reply(for_leaders(for_clients(error)))
             return
         batch = build_end_transaction(
             marker,
@@ -343,7 +338,7 @@ class Shard(Generic[_Machine]):
             timestamp_ms=self._world.clock.wall_ms(),
         )
         write = Write(
-            lambda answer: reply(_for_leaders(answer)), Outcome(answer=marker), self._world.timer
+            lambda answer: reply(for_leaders(answer)), Outcome(answer=marker), self._world.timer
         )
         write.start_timeout(self._world.settings.write_timeout_ms)
         self._append(batch, 1, [write], transaction_version=transaction_version)
@@ -388,7 +383,12 @@ class Shard(Generic[_Machine]):
 
     def _collect(self, write: Write, outcome: Outcome[Any], producer: Producer | None) -> None:
         """Replay the records and put them into the batch, together or one by one."""
-        records = [(record, encode_record(record)) for record in outcome.records]
+        try:
+            records = [(record, encode_record(record)) for record in outcome.records]
+        except Exception as error:
+            # A number or a name that a client sent is beyond what a record can hold.
+            write.failed(unexpected(error))
+            return
         pieces = [records] if outcome.is_atomic or producer else [[each] for each in records]
         # The operation has seen what is in the batch: if that is lost, so is this.
         error = None if producer is None else self._flush()
@@ -484,13 +484,6 @@ class Shard(Generic[_Machine]):
 
 
 _Encoded: TypeAlias = list[tuple[CoordinatorRecord, EncodedRecord]]
-
-
-def _for_leaders(answer: _Answer | CoordinatorError) -> _Answer | CoordinatorError:
-    """A marker is sent to a partition's leader, who is not there if the shard isn't (CRT-26)."""
-    if isinstance(answer, CoordinatorError) and answer.code in _NOT_THERE:
-        return CoordinatorError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return answer
 
 
 def _report(answer: object) -> None:

@@ -125,6 +125,21 @@ def test_a_failed_replay_fails_the_whole_batch_and_leaves_no_trace() -> None:
     assert rig.log.log_end_offset == 0
 
 
+def test_a_record_that_can_not_be_written_fails_its_write_and_no_other() -> None:
+    """Clients choose names and numbers, some of which no record can hold."""
+    rig = make_rig()
+    before = rig.write(lambda machine: machine.put(("a", 1)))
+    settled: list[CoordinatorError | None] = []
+    too_long = Outcome([record("x" * 40_000, 1)], answer="put", settled=settled.append)
+    waiting = rig.write(lambda machine: too_long)
+    after = rig.write(lambda machine: machine.put(("b", 2)))
+    rig.commit()
+    assert waiting.error == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [error is not None for error in settled] == [True]
+    assert (before.answer, after.answer) == ("put", "put")
+    assert batches(rig) == [["a", "b"]]
+
+
 def test_a_shard_that_contradicts_its_log_is_loaded_again() -> None:
     """CRT-9."""
     rig = make_rig()
