@@ -391,11 +391,11 @@ class Shard(Generic[_Machine]):
             return
         pieces = [records] if outcome.is_atomic or producer else [[each] for each in records]
         # The operation has seen what is in the batch: if that is lost, so is this.
-        error = None if producer is None else self._flush()
+        lost = None if producer is None else self._flush()
         for piece in pieces:
-            error = error or self._make_space(piece) or self._take_in(piece, producer)
-        if error is not None:
-            write.failed(error)
+            lost = lost or self._make_space(piece) or self._take_in(piece, producer)
+        if lost is not None:
+            write.failed(lost)
             return
         self._opened(producer).writes.append(write)
         write.start_timeout(self._world.settings.write_timeout_ms)
