@@ -161,6 +161,19 @@ def test_the_first_rebalance_waits_for_more_members() -> None:
     assert len(first.joined().members) == 3
 
 
+def test_an_id_that_is_not_used_does_not_end_the_first_rebalance() -> None:
+    """GRP-11, GRP-21: more members may come until the delay is over, whoever does not."""
+    rig = ClassicRig(GroupSettings(initial_rebalance_delay_ms=2 * SESSION_MS))
+    first = rig.member(version=3)
+    first.join()
+    rig.member().join()
+    rig.advance(SESSION_MS + 100)
+    assert not rig.group().pending_members
+    assert not first.joining.is_answered
+    rig.advance(SESSION_MS)
+    assert first.joined().generation_id == 1
+
+
 def test_nobody_comes_within_the_delay() -> None:
     """GRP-21: one above."""
     rig = ClassicRig()

@@ -81,7 +81,7 @@ class ClassicRebalances:
         log.info("group %r loses member %r: its session is over", group_id, member_id)
         group.remove(member_id)
         if group.state is ClassicState.PREPARING:
-            return self.complete_join(group) if group.has_all_joined() else _NOTHING
+            return self.advance(group)
         if member is None or group.state is ClassicState.EMPTY:
             return _NOTHING
         return self.begin(group, f"session of {member_id} is over")
