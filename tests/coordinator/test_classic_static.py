@@ -65,6 +65,28 @@ def test_the_new_id_is_told_when_it_is_stored() -> None:
     again.joined()
 
 
+def test_a_session_begins_when_the_new_id_is_stored_however_long_that_takes() -> None:
+    """GRP-24, GRP-38: its client has gone meanwhile, and must not stay a member for ever."""
+    rig = ClassicRig()
+    leader, _ = two_statics(rig)
+    rig.commits_at_once = False
+    again = rig.member(instance_id="b")
+    again.join()
+    for _ in range(3):
+        leader.heartbeat()
+        rig.advance(SESSION_MS - 1000)
+    assert not again.joining.is_answered
+    rig.commit()
+    again.joined()
+    assert again.member_id in rig.group().members
+    leader.heartbeat()
+    rig.commits_at_once = True
+    rig.advance(SESSION_MS - 1000)
+    leader.heartbeat()
+    rig.advance(2000)
+    assert again.member_id not in rig.group().members
+
+
 def test_the_new_id_can_not_be_stored() -> None:
     """GRP-41: the old one holds."""
     rig = ClassicRig()

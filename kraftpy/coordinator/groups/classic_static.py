@@ -102,6 +102,8 @@ class _Replacement:
             self._give_back(error)
         elif group.state is ClassicState.STABLE:
             group.answer_join(member, self._answer())
+            # It may have been silent, and spared for it, while it waited for this.
+            self._rebalances.prolong(group, member)
         # If the group rebalances meanwhile, the member has joined like everybody else.
 
     def _answer(self) -> JoinGroupResponse:
