@@ -79,13 +79,11 @@ _VERSION_2: Final[_Table] = {
 }
 
 
-def judge(transaction: Transaction | None, ending: Ending, *, is_pending: bool) -> Verdict:
+def judge(transaction: Transaction, ending: Ending, *, is_pending: bool) -> Verdict:
     """Raises CoordinatorError with the producer's error.
 
     `is_pending`: the newest record of the transactional id is not committed.
     """
-    if transaction is None:
-        raise CoordinatorError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     must_wait = is_pending or transaction.state.is_decided
     if ending.bumps_epoch:
         verdict = _judge_version_2(transaction, ending, must_wait=must_wait)

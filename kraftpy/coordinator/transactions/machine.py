@@ -187,11 +187,10 @@ class TransactionMachine:
         """Commit or abort; answered when that is decided for good."""
         transactional_id = ending.transactional_id
         old = self.transactions.get(transactional_id)
-        is_pending = self.transactions.is_uncommitted(transactional_id)
-        verdict = judge(old, ending, is_pending=is_pending)
         if old is None:
-            raise InternalInvariant("transaction-judged-unknown")
-        if verdict is Verdict.DONE:
+            raise CoordinatorError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        is_pending = self.transactions.is_uncommitted(transactional_id)
+        if judge(old, ending, is_pending=is_pending) is Verdict.DONE:
             return Outcome(answer=Identity(old.producer_id, old.epoch))
         needs_id = ending.bumps_epoch and old.is_exhausted
         if needs_id and fresh_id is None:
