@@ -99,10 +99,15 @@ class BlockingConnection:
         return [pending.result() for pending in sent]
 
     def submit(
-        self, message: Request, done: Callable[[Pending], None], *, timeout_ms: int | None = None
+        self,
+        message: Request,
+        done: Callable[[Pending], None],
+        *,
+        max_version: int | None = None,
+        timeout_ms: int | None = None,
     ) -> None:
         """As `request`, without waiting: `done` is called from `exchange`."""
-        pending = self._submit(message, None, timeout_ms)
+        pending = self._submit(message, max_version, timeout_ms)
         pending.wake = partial(done, pending)
 
     def send_unanswered(self, message: Request) -> None:

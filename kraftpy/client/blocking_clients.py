@@ -5,13 +5,15 @@
 
 The cores are those of the trio clients, and so is what they promise. Nothing happens in the
 background: a producer sends while one of its methods runs, so that a record that lingers leaves
-with the next call at the latest. Each object is used by one thread at a time.
+with the next call at the latest. A member of a group sends its heartbeats the same way: who works
+longer than `session_timeout_ms` between two calls is out, and joins again. Each object is used by
+one thread at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 from kraftpy.client.admin_core import AdminCore, Operation
 from kraftpy.client.blocking import fresh_random, now_ms, wall_ms
@@ -19,6 +21,10 @@ from kraftpy.client.blocking_driver import BlockingDriver
 from kraftpy.client.calls import TopicPartition
 from kraftpy.client.consumer_core import ConsumerCore, PartitionRecords
 from kraftpy.client.errors import KafkaError
+from kraftpy.client.group_core import GroupCore
+from kraftpy.client.group_listener import Listeners
+from kraftpy.client.group_member import GroupMetadata
+from kraftpy.client.group_offsets import Commit, OffsetAndMetadata
 from kraftpy.client.leader_questions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAnswer
 from kraftpy.client.positions import PartitionProgress
 from kraftpy.client.producer_batch import Delivery, RecordMetadata
@@ -32,6 +38,7 @@ from kraftpy.world import Address
 __all__ = ["BlockingAdmin", "BlockingConsumer", "BlockingProducer"]
 
 T = TypeVar("T")
+Listener: TypeAlias = Callable[[list[TopicPartition]], None]
 
 
 class BlockingProducer:
@@ -107,20 +114,29 @@ class BlockingProducer:
 
 
 class BlockingConsumer:
-    """A context manager."""
+    """A context manager; leaving it in order commits and leaves the group, if there is one."""
 
     def __init__(
         self, bootstrap: Sequence[Address], settings: ConsumerSettings | None = None
     ) -> None:
         self._settings = settings or ConsumerSettings()
-        self._core = ConsumerCore(bootstrap, self._settings, fresh_random())
-        self._driver = BlockingDriver(self._core, self._settings.client)
+        random = fresh_random()
+        self._core = ConsumerCore(bootstrap, self._settings, random)
+        self._optional_group: GroupCore | None = None
+        if self._settings.group_id is not None:
+            self._optional_group = GroupCore(self._core, self._settings, random)
+        self._driver = BlockingDriver(self._optional_group or self._core, self._settings.client)
+        self._listeners: Listeners[None] = Listeners()
 
     def __enter__(self) -> BlockingConsumer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            # With an exception on its way, what the user was working on isn't done.
+            self.leave(commits=kind is None)
+        finally:
+            self.close()
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -133,8 +149,77 @@ class BlockingConsumer:
         return wait.result()
 
     def assign(self, wheres: Iterable[TopicPartition]) -> None:
-        """Consume these partitions and no others; those that stay keep their positions."""
-        self._core.assign(wheres)
+        """Consume these partitions and no others; those that stay keep their positions.
+
+        With a group_id new ones begin where the group has committed.
+        """
+        if self._optional_group is None:
+            self._core.assign(wheres)
+        elif self._optional_group.is_member:
+            raise ValueError("a subscription assigns the partitions; unsubscribe first")
+        else:
+            self._optional_group.begin_assigned(wheres, now_ms())
+
+    def subscribe(
+        self,
+        topics: Iterable[str],
+        *,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+    ) -> None:
+        """Consume the partitions of these topics that the group assigns to this member.
+
+        Without `on_lost`, lost partitions are told to `on_revoked`.
+        """
+        self._listeners = Listeners(on_assigned, on_revoked, on_lost)
+        self._group.subscribe(topics)
+
+    def unsubscribe(self) -> None:
+        """Give the partitions back and leave the group."""
+        self.leave()
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is, for `send_offsets_to_transaction`."""
+        return self._group.identity
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+        """Commit these, or all that was polled, and wait until it is done. Raises KafkaError."""
+        commit = self.commit_soon(offsets)
+        self._driver.until(lambda: commit.is_done)
+        commit.result()
+
+    def commit_soon(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
+    ) -> Commit:
+        """The same without waiting; it is done while some later call runs."""
+        commit = self._group.commit(offsets, now_ms())
+        self._driver.turn(now_ms())
+        return commit
+
+    def committed(
+        self, wheres: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's offsets; None where it has none."""
+        lookup = self._group.look_up(wheres, now_ms())
+        self._driver.until(lambda: lookup.is_done)
+        return lookup.result()
+
+    def leave(self, *, commits: bool = True) -> None:
+        """Leave the group, if this is a member; `commits` as far as settings say."""
+        group = self._optional_group
+        if group is None:
+            return
+        if commits:
+            commit = group.commit_all_done(now_ms())
+            self._driver.until(lambda: commit.is_done, self._settings.close_timeout_ms)
+        event = group.revoke_all()
+        if event is not None:
+            self._listeners.tell(event)
+        group.leave(now_ms())
+        self._driver.until(lambda: group.is_gone, self._settings.close_timeout_ms)
+        group.forget()
 
     def seek(self, where: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """Go on here; with the epoch of the record before, a cut log is noticed."""
@@ -189,15 +274,53 @@ class BlockingConsumer:
         """Records, as soon as there are any; none if the time is over before."""
         count = self._settings.max_poll_records if max_records is None else max_records
         deadline_ms = None if timeout_ms is None else now_ms() + timeout_ms
+        group = self._optional_group
+        if group is None:
+            return self._poll(count, deadline_ms)
+        group.poll_begins(now_ms())
+        try:
+            return self._poll(count, deadline_ms)
+        finally:
+            group.poll_ends(now_ms())
+
+    def _poll(self, count: int, deadline_ms: int | None) -> list[PartitionRecords]:
         while True:
+            self._rebalance()
             records = self._core.take(count)
             if records:
                 # The next answer is on its way while the user works on these.
                 self._driver.turn(now_ms())
                 return records
             left_ms = None if deadline_ms is None else max(0, deadline_ms - now_ms())
-            if not self._driver.until(lambda: self._core.has_output, left_ms):
+            if not self._driver.until(self._has_news, left_ms):
                 return []
+
+    def _has_news(self) -> bool:
+        group = self._optional_group
+        if self._core.has_output or group is None:
+            return self._core.has_output
+        return group.failure is not None or group.next_event(now_ms()) is not None
+
+    def _rebalance(self) -> None:
+        """Carry out what the group has decided, as far as it is known by now."""
+        group = self._optional_group
+        if group is None:
+            return
+        while (event := group.next_event(now_ms())) is not None:
+            group.begin(event, now_ms())
+            try:
+                self._listeners.tell(event)
+            finally:
+                # A listener that fails has been told all the same.
+                group.acknowledge(event)
+        if group.failure is not None:
+            raise group.failure
+
+    @property
+    def _group(self) -> GroupCore:
+        if self._optional_group is None:
+            raise ValueError("the consumer has no group_id")
+        return self._optional_group
 
     def close(self) -> None:
         """Idempotent."""

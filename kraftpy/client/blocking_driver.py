@@ -26,7 +26,7 @@ class BlockingDriver:
     def __init__(self, core: ClientCore, settings: ClientSettings) -> None:
         self._core = core
         self._settings = settings
-        self._links: dict[Address, _Link] = {}
+        self._links: dict[tuple[Address, str], _Link] = {}
 
     def until(self, condition: Callable[[], bool], timeout_ms: int | None = None) -> bool:
         """Turn until `condition` holds or the time is over; does it hold?"""
@@ -40,7 +40,7 @@ class BlockingDriver:
     def turn(self, deadline_ms: int | None, is_enough: Callable[[], bool] = lambda: False) -> None:
         """Make the core's calls, and wait for what comes first: an answer, or a deadline."""
         for call in self._core.calls(now_ms()):
-            self._link(call.address).put(call)
+            self._link(call.address, call.lane).put(call)
         for link in self._links.values():
             link.connect_if_due()
         # Only now: connecting takes its time, and failed calls give the core something to do.
@@ -64,10 +64,10 @@ class BlockingDriver:
             if link.connection is not None:
                 link.connection.close()
 
-    def _link(self, address: Address) -> _Link:
-        link = self._links.get(address)
+    def _link(self, address: Address, lane: str) -> _Link:
+        link = self._links.get((address, lane))
         if link is None:
-            link = self._links[address] = _Link(address, self._settings)
+            link = self._links[address, lane] = _Link(address, self._settings)
         return link
 
 
@@ -122,7 +122,12 @@ class _Link:
             try:
                 if call.expects_answer:
                     done = partial(self._done, call)
-                    connection.submit(call.message, done, timeout_ms=call.timeout_ms)
+                    connection.submit(
+                        call.message,
+                        done,
+                        max_version=call.max_version,
+                        timeout_ms=call.timeout_ms,
+                    )
                 else:
                     connection.send_unanswered(call.message)
                     call.answered(None, now_ms())

@@ -32,9 +32,22 @@ class Call:
     `failed` gets ConnectionLost (the request may or may not have been carried out),
     NegotiationFailed or UnsupportedVersion (it was not). A call that expects no answer (Produce
     with acks=0) is answered with None when its bytes are on their way.
+
+    A node answers the calls of a connection in order, so one that waits for others (Fetch,
+    JoinGroup) holds up those behind it. Calls that must not wait for each other have different
+    lanes: each is a connection of its own.
     """
 
-    __slots__ = ("address", "answered", "expects_answer", "failed", "message", "timeout_ms")
+    __slots__ = (
+        "address",
+        "answered",
+        "expects_answer",
+        "failed",
+        "lane",
+        "max_version",
+        "message",
+        "timeout_ms",
+    )
 
     def __init__(
         self,
@@ -45,6 +58,8 @@ class Call:
         failed: Callable[[Exception, int], None],
         timeout_ms: int | None = None,
         expects_answer: bool = True,
+        max_version: int | None = None,
+        lane: str = "",
     ) -> None:
         self.address = address
         self.message = message
@@ -52,6 +67,8 @@ class Call:
         self.failed = failed
         self.timeout_ms = timeout_ms
         self.expects_answer = expects_answer
+        self.max_version = max_version
+        self.lane = lane
 
 
 class ClientCore(Protocol):

@@ -113,14 +113,23 @@ class Connection:
             return pending.result()
 
     def submit(
-        self, message: Request, done: Callable[[Pending], None], *, timeout_ms: int | None = None
+        self,
+        message: Request,
+        done: Callable[[Pending], None],
+        *,
+        max_version: int | None = None,
+        timeout_ms: int | None = None,
     ) -> None:
         """As `request`, without waiting: `done` is called when there is an answer or a failure.
 
         The caller sees to it that not too many are in flight, and calls `expire` in time.
         """
         pending, parts = self._core.submit(
-            message, self._clock.monotonic_ms(), _nobody_waits, timeout_ms=timeout_ms
+            message,
+            self._clock.monotonic_ms(),
+            _nobody_waits,
+            max_version=max_version,
+            timeout_ms=timeout_ms,
         )
         pending.wake = partial(done, pending)
         self._send(parts)

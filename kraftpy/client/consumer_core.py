@@ -41,6 +41,7 @@ from kraftpy.client.leader_questions import (
     EpochEnds,
     LeaderQuestions,
     OffsetAnswer,
+    OffsetLookup,
     OffsetsByTime,
     Question,
 )
@@ -55,7 +56,7 @@ from kraftpy.world import FileSlice, assert_always
 if TYPE_CHECKING:
     from kraftpy.world import Address, Random
 
-__all__ = ["ConsumerCore", "OffsetLookup", "PartitionRecords"]
+__all__ = ["ConsumerCore", "PartitionRecords"]
 
 _RESETS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "none": None}
 
@@ -66,33 +67,6 @@ class PartitionRecords(NamedTuple):
     topic: str
     partition: int
     records: list[Record]
-
-
-class OffsetLookup:
-    """Offsets on their way."""
-
-    __slots__ = ("_outcomes", "_wheres")
-
-    def __init__(self, wheres: Iterable[TopicPartition]) -> None:
-        self._wheres = list(wheres)
-        self._outcomes: dict[TopicPartition, OffsetAnswer | Exception] = {}
-
-    @property
-    def is_done(self) -> bool:
-        return len(self._outcomes) == len(self._wheres)
-
-    def settle(self, where: TopicPartition, outcome: OffsetAnswer | Exception) -> None:
-        self._outcomes[where] = outcome
-
-    def result(self) -> dict[TopicPartition, OffsetAnswer]:
-        """All of them, in the order asked for; raises the first failure."""
-        found = {}
-        for where in self._wheres:
-            outcome = self._outcomes[where]
-            if isinstance(outcome, Exception):
-                raise outcome
-            found[where] = outcome
-        return found
 
 
 class ConsumerCore:
@@ -137,16 +111,41 @@ class ConsumerCore:
     def assignment(self) -> list[TopicPartition]:
         return list(self._states)
 
-    def assign(self, wheres: Iterable[TopicPartition]) -> None:
-        """Consume these partitions and no others; those that stay keep their positions."""
+    def assign(self, wheres: Iterable[TopicPartition], *, holds_new: bool = False) -> None:
+        """Consume these partitions and no others; those that stay keep their positions.
+
+        With `holds_new` the others wait for `release` (or a seek) to know where to begin.
+        """
         states = {}
         for where in wheres:
             self.cluster.want(where.topic)
-            states[where] = self._states.get(where) or PartitionState(where, self._policy)
+            state = self._states.get(where)
+            if state is None:
+                state = PartitionState(where, self._policy)
+                state.is_held = holds_new
+            states[where] = state
         for where in self._states:
             if where not in states:
                 self._drop(where)
         self._states = states
+
+    def release(self, where: TopicPartition, offset: int, leader_epoch: int) -> None:
+        """Begin a partition that was held: here, or without an offset where the policy says."""
+        state = self._states.get(where)
+        if state is None or not state.is_held:
+            return
+        if offset >= 0:
+            state.seek(offset, leader_epoch)
+        else:
+            state.is_held = False
+
+    def positions(self) -> dict[TopicPartition, OffsetAnswer]:
+        """What the user has not seen yet begins here, with the epoch of the record before."""
+        return {
+            where: OffsetAnswer(state.position, state.position_epoch)
+            for where, state in self._states.items()
+            if state.position is not None
+        }
 
     def seek(self, where: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """Go on here; with the epoch of the record before, a cut log is noticed."""
@@ -229,6 +228,10 @@ class ConsumerCore:
             raise self._failures.popleft()[1]
         return taken
 
+    def report(self, failure: Exception) -> None:
+        """Tell the user, with the next `take`, of what concerns no single partition."""
+        self._failures.append((None, failure))
+
     # What the shell does.
 
     def calls(self, now_ms: int) -> list[Call]:
@@ -274,7 +277,7 @@ class ConsumerCore:
 
     def _ask_if_needed(self, state: PartitionState) -> None:
         """Look up or check the position, if it must be before anything is fetched."""
-        if state.is_asking:
+        if state.is_asking or state.is_held:
             return
         if state.position is None:
             state.is_asking = True

@@ -7,7 +7,7 @@ until its time is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kraftpy.client.backoff import Backoff
@@ -39,6 +39,7 @@ __all__ = [
     "EpochEnds",
     "LeaderQuestions",
     "OffsetAnswer",
+    "OffsetLookup",
     "OffsetsByTime",
     "Question",
 ]
@@ -54,6 +55,33 @@ class OffsetAnswer(NamedTuple):
     offset: int
     leader_epoch: int
     timestamp_ms: int = -1
+
+
+class OffsetLookup:
+    """Offsets on their way."""
+
+    __slots__ = ("_outcomes", "_wheres")
+
+    def __init__(self, wheres: Iterable[TopicPartition]) -> None:
+        self._wheres = list(wheres)
+        self._outcomes: dict[TopicPartition, OffsetAnswer | Exception] = {}
+
+    @property
+    def is_done(self) -> bool:
+        return len(self._outcomes) == len(self._wheres)
+
+    def settle(self, where: TopicPartition, outcome: OffsetAnswer | Exception) -> None:
+        self._outcomes[where] = outcome
+
+    def result(self) -> dict[TopicPartition, OffsetAnswer]:
+        """All of them, in the order asked for; raises the first failure."""
+        found = {}
+        for where in self._wheres:
+            outcome = self._outcomes[where]
+            if isinstance(outcome, Exception):
+                raise outcome
+            found[where] = outcome
+        return found
 
 
 class Question:

@@ -34,7 +34,7 @@ class Driver:
         self._nursery = nursery
         self._core = core
         self._settings = settings
-        self._links: dict[Address, _Link] = {}
+        self._links: dict[tuple[Address, str], _Link] = {}
         self._changed = trio.Event()
 
     @property
@@ -51,7 +51,7 @@ class Driver:
             # Made first: what happens from here on wakes the wait below.
             self._changed = changed = trio.Event()
             for call in self._core.calls(clock.monotonic_ms()):
-                self._link(call.address).put(call)
+                self._link(call.address, call.lane).put(call)
             wake_at_ms = self._core.wake_at_ms()
             for link in self._links.values():
                 wake_at_ms = earliest(wake_at_ms, link.next_deadline_ms())
@@ -84,11 +84,11 @@ class Driver:
         for link in self._links.values():
             link.close()
 
-    def _link(self, address: Address) -> _Link:
-        link = self._links.get(address)
+    def _link(self, address: Address, lane: str) -> _Link:
+        link = self._links.get((address, lane))
         if link is None:
             peer = Peer(self._world, self._nursery, address, self._settings)
-            link = self._links[address] = _Link(peer, self._nursery, self)
+            link = self._links[address, lane] = _Link(peer, self._nursery, self)
         return link
 
 
@@ -136,7 +136,12 @@ class _Link:
             try:
                 if call.expects_answer:
                     done = partial(self._done, call, connection)
-                    connection.submit(call.message, done, timeout_ms=call.timeout_ms)
+                    connection.submit(
+                        call.message,
+                        done,
+                        max_version=call.max_version,
+                        timeout_ms=call.timeout_ms,
+                    )
                 else:
                     connection.send_unanswered(call.message)
                     call.answered(None, self._driver.now_ms)

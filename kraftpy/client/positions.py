@@ -35,6 +35,7 @@ class PartitionState:
         "fetch_offset",
         "generation",
         "is_asking",
+        "is_held",
         "is_paused",
         "not_before_ms",
         "position",
@@ -57,6 +58,8 @@ class PartitionState:
         self.checked_epoch = -1
         self.generation = 0
         self.is_asking = False
+        # Somebody else is about to say where to begin.
+        self.is_held = False
         self.is_paused = False
         self.not_before_ms = 0
         self.progress = PartitionProgress()
@@ -99,6 +102,7 @@ class PartitionState:
     def _forget_questions(self) -> None:
         self.generation += 1
         self.is_asking = False
+        self.is_held = False
         self.not_before_ms = 0
         self.replica_id = -1
         # An epoch that came with the position was never compared with this leader's.

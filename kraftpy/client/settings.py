@@ -104,6 +104,31 @@ class ConsumerSettings:
     default_api_timeout_ms: int = 60_000
     # What one compressed batch may become; more is taken for an attack.
     max_batch_bytes: int = 256 * 1024 * 1024
+    # Of members of groups; without a group_id there is neither subscribe nor commit.
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    group_protocol: Literal["classic", "consumer"] = "classic"
+    # The consumer protocol's: None leaves the choice to the group.
+    group_remote_assignor: str | None = None
+    # The classic protocol's, in the order of preference.
+    partition_assignment_strategy: tuple[str, ...] = ("range", "cooperative-sticky")
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    # How long the last commit may take, and then the farewell.
+    close_timeout_ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        if self.group_id == "":
+            raise ValueError("group_id must not be empty")
+        if self.group_id is None and self.group_instance_id is not None:
+            raise ValueError("group_instance_id needs a group_id")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ValueError("heartbeat_interval_ms must be less than session_timeout_ms")
+        if not self.partition_assignment_strategy:
+            raise ValueError("partition_assignment_strategy must name an assignor")
 
 
 @dataclass(frozen=True, slots=True)
