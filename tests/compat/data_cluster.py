@@ -113,6 +113,10 @@ def running_cluster(directory: Path, nodes: int) -> Iterator[DataCluster]:
     command += ["--set", f"replica.fetch.max.bytes={11 * MEBIBYTE}"]
     # Clients of the cluster that was on these ports before must leave no traces here.
     command += ["--set", "auto.create.topics.enable=false"]
+    # Members of the new protocol hear of changes at their heartbeats: tests need not wait long.
+    command += ["--set", "group.consumer.min.heartbeat.interval.ms=500"]
+    command += ["--set", "group.consumer.heartbeat.interval.ms=500"]
+    command += ["--set", "group.consumer.min.session.timeout.ms=6000"]
     said_file = directory / "said"
     with said_file.open("w") as said:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True)
