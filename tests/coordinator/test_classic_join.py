@@ -68,6 +68,23 @@ def test_a_member_that_leaves_no_time(timeout_ms: int) -> None:
     rig.stable()
 
 
+@pytest.mark.parametrize(
+    "fields", [{"client_id": "c" * 32_767}, {"instance_id": "i" * 32_767}], ids=["client", "static"]
+)
+def test_a_name_as_long_as_a_name_can_be(fields: dict[str, str]) -> None:
+    """The id that is made of it can be told, and written; the group lives on."""
+    rig = ClassicRig()
+    other = rig.member(version=3)
+    member = rig.member(version=3, **fields)
+    other.join()
+    member.join()
+    rig.advance(2 * DELAY_MS)
+    rebalance([other, member])
+    assert len(member.member_id.encode()) < 32_767
+    rig.move()
+    assert list(rig.group().members) == [other.member_id, member.member_id]
+
+
 def test_an_id_that_is_not_used_is_forgotten() -> None:
     """GRP-11: and blocks nobody any longer."""
     rig = ClassicRig()

@@ -13,11 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, TypeVar
-from uuid import UUID
 
 from kraftpy.coordinator.groups.classic_bridge import ClassicMembers
 from kraftpy.coordinator.groups.classic_group import ClassicGroup, ClassicState
-from kraftpy.coordinator.groups.classic_member import ClassicMember, JoinCall, SyncReply
+from kraftpy.coordinator.groups.classic_member import (
+    ClassicMember,
+    JoinCall,
+    SyncReply,
+    new_member_id,
+)
 from kraftpy.coordinator.groups.classic_rebalance import ClassicRebalances
 from kraftpy.coordinator.groups.classic_records import (
     ClassicGroupRecord,
@@ -33,7 +37,6 @@ from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.outcome import CoordinatorError, CoordinatorRecord, Outcome
 from kraftpy.coordinator.ports import ShardContext
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.ids import random_uuid
 from kraftpy.protocol.schema.group_records import GroupMetadataKey, GroupMetadataValue
 from kraftpy.protocol.schema.k11_join_group import JoinGroupResponse
 from kraftpy.protocol.schema.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -142,7 +145,9 @@ class ClassicGroups:
         if request.member_id:
             return self._join_known(group, call)
         instance_id = request.group_instance_id
-        member_id = self._new_member_id(call.client_id if instance_id is None else instance_id)
+        member_id = new_member_id(
+            call.client_id if instance_id is None else instance_id, self._random
+        )
         if instance_id is not None and instance_id in group.static_members:
             return self._replacements.replace(group, call, member_id)
         if instance_id is None and call.api_version >= _ASKS_FOR_MEMBER_ID:
@@ -165,9 +170,6 @@ class ClassicGroups:
             is_counted = member is not None and member.is_joining
             return is_counted or group.joining_count < self._max_size
         return member is not None or len(group.members) < self._max_size
-
-    def _new_member_id(self, prefix: str) -> str:
-        return f"{prefix}-{UUID(bytes=random_uuid(self._random))}"
 
     def _add(
         self, group: ClassicGroup, call: JoinCall, member_id: str

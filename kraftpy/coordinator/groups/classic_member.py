@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 from kraftpy.coordinator.outcome import CoordinatorError, Reply
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.ids import random_uuid
 from kraftpy.protocol.schema.k11_join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
 from kraftpy.protocol.schema.k14_sync_group import SyncGroupResponse
-from kraftpy.world import InternalInvariant
+from kraftpy.world import InternalInvariant, Random
 
-__all__ = ["ClassicMember", "JoinCall", "JoinProtocol", "JoinReply", "SyncReply", "protocols_of"]
+__all__ = [
+    "ClassicMember",
+    "JoinCall",
+    "JoinProtocol",
+    "JoinReply",
+    "SyncReply",
+    "new_member_id",
+    "protocols_of",
+]
+
+# Of a name that a member id begins with; the id itself must fit into any string.
+_PREFIX_MAX_LENGTH: Final = 1000
 
 JoinReply: TypeAlias = Reply[JoinGroupResponse]
 SyncReply: TypeAlias = Reply[SyncGroupResponse]
@@ -34,6 +47,11 @@ def protocols_of(given: Iterable[JoinGroupRequestProtocol]) -> tuple[JoinProtoco
     for each in given:
         by_name.setdefault(each.name, bytes(each.metadata))
     return tuple(JoinProtocol(name, metadata) for name, metadata in by_name.items())
+
+
+def new_member_id(prefix: str, random: Random) -> str:
+    """An id that nobody has; it begins with the member's own name, so that people know it."""
+    return f"{prefix[:_PREFIX_MAX_LENGTH]}-{UUID(bytes=random_uuid(random))}"
 
 
 class JoinCall(NamedTuple):

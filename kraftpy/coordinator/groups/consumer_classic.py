@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final
-from uuid import UUID
 
 from kraftpy.coordinator.groups.classic_group import CONSUMER_PROTOCOL
-from kraftpy.coordinator.groups.classic_member import JoinCall, SyncReply
+from kraftpy.coordinator.groups.classic_member import JoinCall, SyncReply, new_member_id
 from kraftpy.coordinator.groups.consumer_core import ConsumerCore
 from kraftpy.coordinator.groups.consumer_draft import GroupDraft
 from kraftpy.coordinator.groups.consumer_embedded import (
@@ -41,7 +40,6 @@ from kraftpy.coordinator.groups.group import Group
 from kraftpy.coordinator.outcome import CoordinatorError, Outcome
 from kraftpy.metadata.image import MetadataImage
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.ids import random_uuid
 from kraftpy.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
 from kraftpy.protocol.schema.k11_join_group import JoinGroupResponse
 from kraftpy.protocol.schema.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -86,12 +84,12 @@ class ClassicMembersOfConsumerGroups:
         subscription = _subscription(call)
         instance_id = request.group_instance_id
         if not request.member_id and instance_id is None:
-            member_id = self._new_member_id(call.client_id)
+            member_id = new_member_id(call.client_id, self._random)
             if call.api_version >= _ASKS_FOR_MEMBER_ID:
                 required = ErrorCode.MEMBER_ID_REQUIRED
                 return Outcome(answer=JoinGroupResponse(error_code=required, member_id=member_id))
         else:
-            member_id = request.member_id or self._new_member_id(instance_id or "")
+            member_id = request.member_id or new_member_id(instance_id or "", self._random)
         before = self._take_place(draft, call, member_id)
         profile = _profile(call, subscription)
         old_profile = MemberProfile() if before is None else before.profile
@@ -155,9 +153,6 @@ class ClassicMembersOfConsumerGroups:
             return None
         self._core.take_place(draft, holder, member_id)
         return draft.member(member_id)
-
-    def _new_member_id(self, prefix: str) -> str:
-        return f"{prefix}-{UUID(bytes=random_uuid(self._random))}"
 
     # Syncing and staying.
 
