@@ -212,17 +212,24 @@ class Cluster:
         return sum(server.cpu_seconds() for server in self.servers)
 
 
-def kraftpy_cluster(count: int) -> contextlib.AbstractContextManager[Cluster]:
-    return _cluster(_kraftpy(), count)
+def kraftpy_cluster(
+    count: int, properties: Mapping[str, str] | None = None
+) -> contextlib.AbstractContextManager[Cluster]:
+    """`properties` are added to the configuration of each node."""
+    return _cluster(_kraftpy(), count, properties)
 
 
-def kafka_cluster(count: int) -> contextlib.AbstractContextManager[Cluster]:
-    return _cluster(_kafka(), count)
+def kafka_cluster(
+    count: int, properties: Mapping[str, str] | None = None
+) -> contextlib.AbstractContextManager[Cluster]:
+    return _cluster(_kafka(), count, properties)
 
 
 @contextlib.contextmanager
-def _cluster(flavour: Flavour, count: int) -> Iterator[Cluster]:
-    with _nodes(flavour, count) as servers:
+def _cluster(
+    flavour: Flavour, count: int, properties: Mapping[str, str] | None
+) -> Iterator[Cluster]:
+    with _nodes(flavour, count, properties) as servers:
         started = time.monotonic()
         _wait_for_brokers(servers)
         yield Cluster(flavour.name, servers, time.monotonic() - started)

@@ -32,11 +32,17 @@ _BATCH_BYTES_MAX = 256 << 20
 
 
 def replay_batches(
-    data: Buffer, machine: Machine, timeline: Timeline, types: RecordTypes
+    data: Buffer,
+    machine: Machine,
+    timeline: Timeline,
+    types: RecordTypes,
+    *,
+    high_watermark: int,
 ) -> Iterator[None]:
     """Replay the whole batches in `data`, pausing now and then.
 
-    What was replayed before is passed over. Raises RecordDataError, DecodeError, or what the
+    What was replayed before is passed over; what is below the high watermark is committed batch by
+    batch, so that no long journal comes together. Raises RecordDataError, DecodeError, or what the
     machine raises.
     """
     count = 0
@@ -56,6 +62,7 @@ def replay_batches(
             if count % _RECORDS_IN_A_PIECE == 0:
                 yield
         timeline.written(max(timeline.last_written, batch.last_offset + 1))
+        timeline.committed(min(high_watermark, timeline.last_written))
 
 
 def _replay_control(batch: RecordBatch, record: Record, machine: Machine) -> None:

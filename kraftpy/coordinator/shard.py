@@ -205,13 +205,19 @@ class Shard(Generic[_Machine]):
     def load(self, data: Buffer) -> Iterator[None]:
         """Replay batches of the log, of which only the last may be cut off; in pieces."""
         before = self.timeline.last_written
-        for _ in replay_batches(data, self.machine, self.timeline, self._world.records):
+        pieces = replay_batches(
+            data,
+            self.machine,
+            self.timeline,
+            self._world.records,
+            high_watermark=self.log.high_watermark,
+        )
+        for _ in pieces:
             yield
             if not self.is_loading:
                 return  # Closed in the meantime: the machine must hear of nothing any more.
         if self.timeline.last_written == before:
             raise CorruptRecord(f"no batch can be read at offset {before}")
-        self.timeline.committed(min(self.log.high_watermark, self.timeline.last_written))
 
     def begin_loading(self, offset: int) -> None:
         """The log begins at `offset`; records before it are gone for good."""

@@ -96,8 +96,9 @@ class TimelineMap(Generic[_Key, _Value]):
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._items: dict[_Key, _Value] = {}
-        # For keys in the journal: the values that were replaced, oldest first.
-        self._older: dict[_Key, deque[_Value | _Absent]] | None = None
+        # For keys in the journal: the values that were replaced, oldest first; seldom more than
+        # one, for which a list is much smaller than a deque.
+        self._older: dict[_Key, list[_Value | _Absent]] | None = None
 
     # As it is now.
 
@@ -170,7 +171,11 @@ class TimelineMap(Generic[_Key, _Value]):
         old = self._items.get(key, _ABSENT)
         if self._older is None:
             self._older = {}
-        self._older.setdefault(key, deque()).append(old)
+        values = self._older.get(key)
+        if values is None:
+            self._older[key] = [old]
+        else:
+            values.append(old)
         self._timeline.note(self, key, old)
 
     def restore(self, key: Any, old: Any) -> None:
@@ -190,7 +195,7 @@ class TimelineMap(Generic[_Key, _Value]):
         if newest:
             values.pop()
         else:
-            values.popleft()
+            del values[0]
         if not values:
             del self._older[key]
             if not self._older:
@@ -205,7 +210,7 @@ class TimelineValue(Generic[_Value]):
     def __init__(self, timeline: Timeline, value: _Value) -> None:
         self._timeline = timeline
         self._value = value
-        self._older: deque[_Value] | None = None
+        self._older: list[_Value] | None = None
 
     @property
     def value(self) -> _Value:
@@ -214,7 +219,7 @@ class TimelineValue(Generic[_Value]):
     @value.setter
     def value(self, value: _Value) -> None:
         if self._older is None:
-            self._older = deque()
+            self._older = []
         self._older.append(self._value)
         self._timeline.note(self, None, self._value)
         self._value = value
@@ -242,6 +247,6 @@ class TimelineValue(Generic[_Value]):
         if newest:
             self._older.pop()
         else:
-            self._older.popleft()
+            del self._older[0]
         if not self._older:
             self._older = None
