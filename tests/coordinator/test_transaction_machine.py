@@ -170,6 +170,23 @@ def test_shutting_out_at_the_last_epoch_does_not_overflow(level: int) -> None:
     assert rig.init() == Identity(1500, 0)
 
 
+@pytest.mark.parametrize("version", [0, 2])
+def test_nobody_goes_on_with_the_last_epoch(version: int) -> None:
+    """TV-21: it is for markers. There is none after it, so that what it began could not end."""
+    rig = TransactionRig()
+    rig.put(transaction_in(ONGOING, epoch=32766, client_version=version))
+    rig.advance(TIMEOUT_MS + 20_000)
+    assert (rig.state, rig.transaction.epoch) == (COMPLETE_ABORT, 32767)
+    # The producer aborts what was aborted already, and would be told the present epoch.
+    aborting = rig.begin_end(Identity(PRODUCER, 32766), is_commit=False, version=version)
+    assert rig.refused(aborting) is FENCED
+    last = Identity(PRODUCER, 32767)
+    assert rig.refused(rig.begin_add(last, A0, version=version)) is FENCED
+    assert rig.refused(rig.begin_end(last, is_commit=False, version=version)) is FENCED
+    assert refusal(rig, last) is FENCED
+    assert rig.init() == Identity(1500, 0)
+
+
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_failed_attempt_to_shut_out_leaves_nothing(level: int) -> None:
     """TV-22: however often it fails, the epoch is raised once."""

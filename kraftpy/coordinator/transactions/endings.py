@@ -103,6 +103,8 @@ def _judge_version_1(
         return ErrorCode.PRODUCER_FENCED
     if must_wait:
         return ErrorCode.CONCURRENT_TRANSACTIONS
+    if transaction.is_beyond_producers:
+        return ErrorCode.PRODUCER_FENCED
     return _VERSION_1[transaction.state][ending.is_commit]
 
 
@@ -120,7 +122,8 @@ def _judge_version_2(
     if ending.producer_id != transaction.producer_id and not is_rotation_repeated:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     is_repeated = is_rotation_repeated or transaction.epoch == ending.epoch + 1
-    if not is_repeated and ending.epoch != transaction.epoch:
+    is_older = not is_repeated and ending.epoch != transaction.epoch
+    if is_older or transaction.is_beyond_producers:
         return ErrorCode.PRODUCER_FENCED
     return _VERSION_2[transaction.state][2 * ending.is_commit + (not is_repeated)]
 

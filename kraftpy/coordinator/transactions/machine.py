@@ -404,5 +404,5 @@ class TransactionMachine:
 def _check_identity(transaction: Transaction, identity: Identity) -> None:
     if transaction.producer_id != identity.producer_id:
         raise CoordinatorError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if transaction.epoch != identity.epoch:
+    if transaction.epoch != identity.epoch or transaction.is_beyond_producers:
         raise CoordinatorError(ErrorCode.PRODUCER_FENCED)

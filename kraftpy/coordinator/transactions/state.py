@@ -136,6 +136,11 @@ class Transaction:
         """No epoch is left for this producer id: the last one is for markers only."""
         return self.epoch >= EPOCH_MAX - 1
 
+    @property
+    def is_beyond_producers(self) -> bool:
+        """Its epoch is the last one, left by an abort of ours: nobody may begin or end with it."""
+        return self.epoch == EPOCH_MAX
+
     def contains(self, partitions: Partitions) -> bool:
         own = self.partitions
         return all(
