@@ -145,6 +145,13 @@ class TestExpiry:
         pass_by(rig, RETENTION_MS)
         assert partitions(rig) == []
 
+    def test_for_ever(self) -> None:
+        """GRP-69: the longest time that a request can say, from now on."""
+        rig = ClassicRig(SETTINGS)
+        assert rig.commit_offset("t", 0, 1, retention_ms=2**63 - 1, version=4).answer is not None
+        pass_by(rig, 2 * RETENTION_MS)
+        assert partitions(rig) == [("t", 0)]
+
     def test_what_a_transaction_may_change(self) -> None:
         """GRP-69"""
         rig = ClassicRig(SETTINGS)

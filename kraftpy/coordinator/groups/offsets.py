@@ -60,6 +60,8 @@ __all__ = ["Offsets", "offset_tombstone"]
 _VALUE_VERSION: Final = 4
 _VALUE_VERSION_WITH_EXPIRY: Final = 1
 _NOT_SAID: Final = -1
+# Clients that mean "for ever" ask for the longest time that they can write.
+_LATEST_MS: Final = 2**63 - 1
 _NO_OFFSET: Final = -1
 _NO_PRODUCER: Final = -1
 # Since this version of OffsetCommit, clients know that there may be no such group.
