@@ -107,7 +107,7 @@ class Offsets:
         check = self._check_commit(request, api_version)
         now_ms = self._context.clock.wall_ms()
         has_expiry = request.retention_time_ms != _NOT_SAID
-        expire_ms = now_ms + request.retention_time_ms if has_expiry else _NOT_SAID
+        expire_ms = min(now_ms + request.retention_time_ms, _LATEST_MS) if has_expiry else _NOT_SAID
         commit = _Commit(request.group_id, check, now_ms, expire_ms, self._max_metadata_length)
         answer = OffsetCommitResponse(
             topics=[
