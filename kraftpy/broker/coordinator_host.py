@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeVar
 import trio
 
 from kraftpy.broker.coordinator_log import PartitionShardLog
+from kraftpy.broker.coordinator_metrics import LoadTimes
 from kraftpy.broker.partition import Partition
 from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.coordinator.ports import Machine, ShardContext
@@ -52,6 +53,7 @@ class CoordinatorHost(Generic[_Machine]):
     ) -> None:
         """`max_batch_bytes` is the topic's `max.message.bytes`."""
         self.topic = topic
+        self.load_times = LoadTimes()
         self._clock = clock
         self._load_buffer_bytes = load_buffer_bytes
         self._max_batch_bytes = max_batch_bytes
@@ -126,6 +128,7 @@ class CoordinatorHost(Generic[_Machine]):
             shard.fail()
         else:
             milliseconds = (self._clock.monotonic() - started) * 1000
+            self.load_times.add(milliseconds)
             log.info(
                 "coordinator ready topic=%s partition=%d epoch=%d offset=%d ms=%d",
                 self.topic,

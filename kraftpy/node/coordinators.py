@@ -17,6 +17,7 @@ from kraftpy.api.k10_find_coordinator import GROUP_KEY, TRANSACTION_KEY, FindCoo
 from kraftpy.api.transaction_handlers import transaction_handlers
 from kraftpy.broker.coordinator_host import CoordinatorHost
 from kraftpy.broker.coordinator_lookup import CoordinatorLookup
+from kraftpy.broker.coordinator_metrics import show_load_times, show_shards
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.broker.producer_ids import ProducerIds
 from kraftpy.broker.replicas import ReplicaManager
@@ -137,6 +138,9 @@ def assemble_coordinators(
     )
     for host in (groups, transactions.host):
         replicas.listen(host.topic, host.role_changed, host.committed)
+    show_shards(registry, "group-coordinator-metrics", groups.runtime.shards)
+    show_load_times(registry, "group-coordinator-metrics", groups.load_times)
+    show_load_times(registry, "transaction-coordinator-metrics", transactions.host.load_times)
     return Coordinators(
         groups,
         transactions,

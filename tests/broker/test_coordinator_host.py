@@ -109,6 +109,7 @@ async def test_a_log_is_replayed_in_each_new_epoch_and_life(autojump_clock: obje
         assert first.state is ShardState.CLOSED
         assert second is not first
         assert second.read(NumberMachine.committed) == expected
+        assert host.load_times.count == 2
     async with hosting(rig) as host:
         rig.metadata.write()
         await rig.settle()

@@ -381,6 +381,28 @@ def test_a_log_is_loaded_in_pieces() -> None:
     assert len(shard.machine.offsets) == replayed
 
 
+def test_what_is_committed_is_so_while_a_log_is_still_loaded() -> None:
+    """Batch by batch: a journal of all that is loaded would be long, and hold the loop at its end.
+
+    What is not committed stays in it.
+    """
+    rig = make_rig()
+    for number in range(100):
+        rig.call(lambda machine, number=number: machine.put((f"name-{number}", number)))
+    rig.write(lambda machine: machine.put(("late", 1)))
+    rig.flush()
+    runtime, loading = make_runtime()
+    runtime.elected(0, 0, rig.log)
+    [shard] = loading
+    pieces = shard.load(rig.log.read_now(0))
+    next(pieces)
+    assert shard.timeline.last_committed == shard.timeline.last_written > 0
+    assert not shard.machine.numbers.is_uncommitted("name-0")
+    list(pieces)
+    assert (shard.timeline.last_committed, shard.timeline.last_written) == (100, 101)
+    assert shard.machine.numbers.is_uncommitted("late")
+
+
 def test_a_marker_that_comes_while_a_log_is_loaded_takes_nothing_away() -> None:
     """Transaction coordinators try again at once when a leader changes: into half a batch."""
     rig = make_rig()

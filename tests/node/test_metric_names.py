@@ -97,6 +97,7 @@ GROUP_COUNTERS = (
     "group-completed-rebalance-count",
     "consumer-group-rebalance-count",
 )
+LOADS = ("partition-load-time-max", "partition-load-time-avg")
 # Type, name, and the labels that it must have.
 EXPECTED = (
     *(("kafka.network:RequestMetrics", name, "request") for name in REQUEST_TIMES),
@@ -129,6 +130,16 @@ EXPECTED = (
     *(("kafka.server:group-coordinator-metrics", name, "") for name in GROUP_COUNTERS),
     ("kafka.server:group-coordinator-metrics", "group-count", "protocol"),
     ("kafka.server:group-coordinator-metrics", "consumer-group-count", "state"),
+    ("kafka.server:group-coordinator-metrics", "num-partitions", "state"),
+    *(("kafka.server:group-coordinator-metrics", name, "") for name in LOADS),
+    *(("kafka.server:transaction-coordinator-metrics", name, "") for name in LOADS),
+    ("kafka.server:AddPartitionsToTxnManager", "VerificationTimeMs", ""),
+    ("kafka.server:AddPartitionsToTxnManager", "VerificationFailureRate", ""),
+    (
+        "kafka.coordinator.transaction:TransactionMarkerChannelManager",
+        "UnknownDestinationQueueSize",
+        "",
+    ),
 )
 
 
