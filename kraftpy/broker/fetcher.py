@@ -11,7 +11,8 @@ A fetch waits at the leader until there is news, and a partition that is added m
 with it, for up to `replica.fetch.wait.max.ms`; after a leader has died, that is most of the time in
 which nobody can produce. So a wait that is under way is given up with its connection, and the next
 fetch names everything. At most once in the time of such a wait, so that it costs no more than the
-fetches of an idle fetcher.
+fetches of an idle fetcher, and not before another was answered: one that takes long because there
+is much to send must come to its end.
 """
 
 from __future__ import annotations
@@ -90,9 +91,10 @@ class Fetcher:
         self._peer: Peer | None = None
         # Of the leader where it is now.
         self._stats: FetcherStats | None = None
-        # The wait for the answer to a fetch, and when one was last given up.
+        # The wait for the answer to a fetch; when one was last given up, and if one came since.
         self._waiting: trio.CancelScope | None = None
         self._given_up_ms: int | None = None
+        self._is_answered = True
         # Logs that are being changed, until that is done.
         self._changing: dict[TopicPartition, trio.Event] = {}
 
@@ -117,12 +119,13 @@ class Fetcher:
 
     def _give_up_waiting(self) -> None:
         now_ms = self._world.clock.monotonic_ms()
-        is_due = (
+        is_due = self._is_answered and (
             self._given_up_ms is None
             or now_ms - self._given_up_ms >= self._core.settings.max_wait_ms
         )
         if self._waiting is not None and is_due:
             self._given_up_ms = now_ms
+            self._is_answered = False
             self._waiting.cancel()
 
     def remove(self, topic_partition: TopicPartition) -> None:
@@ -191,6 +194,7 @@ class Fetcher:
         self._suspects.answered(self._leader_id)
         try:
             if isinstance(step, Fetch):
+                self._is_answered = True
                 await self._take_in_slices(answer)
             else:
                 core.offsets_answered(answer, clock.monotonic_ms())

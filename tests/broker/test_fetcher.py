@@ -326,3 +326,25 @@ async def test_a_partition_that_is_added_does_not_wait_with_the_others(
                 assert at - began < 0.05
         await trio.sleep(0.5)
         assert [count for _, count in asked] == [3]
+
+
+async def test_a_fetch_is_not_given_up_before_one_was_answered(autojump_clock: object) -> None:
+    """REP-61: new topics, one after the other, don't stop the replication from a slow leader."""
+    sessions: list[int] = []
+
+    async def slow(connection: ScriptedConnection) -> None:
+        await connection.negotiate()
+        while True:
+            request, version, correlation_id = await connection.read_message()
+            assert isinstance(request, k01.FetchRequest)
+            sessions.append(request.session_id)
+            await trio.sleep(3 * request.max_wait_ms / 1000)
+            await connection.answer(k01.FetchResponse(session_id=7), version, correlation_id)
+
+    async with following(slow) as (rig, _):
+        await rig.apply(*topic("t", 2, replicas=(1, 2)))
+        for number in range(12):
+            await rig.apply(*topic(f"u{number}", 2, replicas=(1, 2)))
+            await trio.sleep(0.6)
+    # Who goes on with a session has got the answer before.
+    assert sessions.count(7) >= 2
