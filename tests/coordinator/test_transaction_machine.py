@@ -500,6 +500,20 @@ def test_a_transaction_that_takes_too_long_is_aborted(level: int) -> None:
         assert rig.refused(rig.begin_end(producer, version=0)) is FENCED
 
 
+def test_many_transactions_are_aborted_in_pieces() -> None:
+    """TXN-34: others have their turn in between."""
+    rig = TransactionRig()
+    names = [f"id-{number}" for number in range(250)]
+    for name in names:
+        rig.add(rig.init(name=name), A0, name=name)
+    rig.clock.now_ms += TIMEOUT_MS + 1
+    rig.shard.submit(rig.machine._abort_timed_out)
+    states = [rig.machine.transactions[name].state for name in names]
+    assert 0 < sum(state is not ONGOING for state in states) < 50
+    rig.advance(50)
+    assert {rig.machine.transactions[name].state for name in names} == {COMPLETE_ABORT}
+
+
 def test_what_ends_in_time_is_not_aborted() -> None:
     rig = TransactionRig()
     producer = rig.init()

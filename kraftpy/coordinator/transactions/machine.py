@@ -23,6 +23,7 @@ open already when the shard was loaded is judged by the time in its record.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -77,12 +78,15 @@ __all__ = ["TransactionMachine"]
 log = logging.getLogger(__name__)
 
 _ABORT_TIMER: Final = "abort-timed-out"
+_REST_TIMER: Final = "abort-the-rest"
 _EXPIRY_TIMER: Final = "expire-ids"
 _RETRY_MS: Final = 500
 # How long the beginning of a transaction waits for the end of the one before it.
 _PARKED_MS: Final = 100
 # Of one operation, so that it does not take long; the rest follows at once.
 _MAX_EXPIRED: Final = 500
+# The same, of aborts, which take a tenth of a millisecond each.
+_MAX_ABORTED: Final = 20
 
 
 class TransactionMachine:
@@ -288,11 +292,16 @@ class TransactionMachine:
     # Time.
 
     def _abort_timed_out(self) -> Outcome[None]:
-        """Each in an operation of its own, so that one which fails does not take others along."""
         self._schedule(_ABORT_TIMER, self._settings.abort_interval_ms, self._abort_timed_out)
         now_ms = self._context.clock.monotonic_ms()
-        for transactional_id in self._open.timed_out(self.transactions, now_ms):
-            self._context.submit(partial(self._abort, transactional_id))
+        return self._abort_some(deque(self._open.timed_out(self.transactions, now_ms)))
+
+    def _abort_some(self, transactional_ids: deque[str]) -> Outcome[None]:
+        """Each in an operation of its own, so that one which fails does not take others along."""
+        for _ in range(min(len(transactional_ids), _MAX_ABORTED)):
+            self._context.submit(partial(self._abort, transactional_ids.popleft()))
+        if transactional_ids:
+            self._schedule(_REST_TIMER, 0, partial(self._abort_some, transactional_ids))
         return Outcome()
 
     def _abort(self, transactional_id: str) -> Outcome[Any]:
