@@ -1,4 +1,4 @@
-"""Kafka's own Java consumers in groups, of two releases and both protocols, and its transactions."""
+"""Kafka's Java consumers in groups, of two releases and both protocols, and transactions."""
 
 from __future__ import annotations
 

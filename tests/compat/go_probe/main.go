@@ -1,7 +1,8 @@
 // Two Go clients produce to a partition and read it by assignment. Each prints what it has found,
 // one "name=value" a line.
 //
-// Arguments: franz-go or sarama, bootstrap servers, a topic with one partition.
+// Arguments: franz-go or sarama, bootstrap servers, a topic with one partition. Others are in
+// groups.go.
 package main
 
 import (
@@ -155,10 +156,22 @@ func saramaGo(servers []string, topic string) {
 }
 
 func main() {
+	if os.Args[1] == "groups" {
+		servers, topics := strings.Split(os.Args[3], ","), os.Args[4:]
+		if os.Args[2] == "sarama" {
+			saramaGroups(servers, topics)
+		} else {
+			franzGroups(servers, os.Args[2] == "franz-go-848", topics)
+		}
+		return
+	}
 	servers, topic := strings.Split(os.Args[2], ","), os.Args[3]
-	if os.Args[1] == "sarama" {
+	switch os.Args[1] {
+	case "transform":
+		transformUntilInputEnds(servers, topic, os.Args[4], os.Args[5])
+	case "sarama":
 		saramaGo(servers, topic)
-	} else {
+	default:
 		franzGo(servers, topic)
 	}
 }
