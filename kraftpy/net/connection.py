@@ -276,11 +276,10 @@ class Connection:
     def _may_serve(self, frame: memoryview, now: float) -> bool:
         if not self._has_window(len(frame), now):
             return False
-        return (
-            self._line.pending_count == 0
-            or self._runs_all_ahead
-            or self._service.may_run_ahead(frame)
-        )
+        return self._line.pending_count == 0 or self._runs_ahead(frame)
+
+    def _runs_ahead(self, frame: memoryview) -> bool:
+        return self._runs_all_ahead or self._service.may_run_ahead(frame)
 
     def _has_window(self, frame_bytes: int, now: float) -> bool:
         """Whether a frame of this size may be served now, or could if it may run ahead."""
@@ -303,9 +302,7 @@ class Connection:
             self._service.serve(self, frame, answer)
             if answer.kind is None:
                 answer.handled = self._surroundings.clock.monotonic()
-                if not self._runs_all_ahead and not (
-                    answer.runs_ahead and self._service.may_run_ahead(frame)
-                ):
+                if not answer.runs_ahead or not self._runs_ahead(frame):
                     self._line.keep_order_behind(answer)
         except BaseException:
             # The connection closes, and nobody will finish this answer.

@@ -316,6 +316,22 @@ async def test_everything_runs_ahead_on_dedicated_listeners(
         assert [await node.read() for _ in range(3)] == [b"hold 1", b"hold 2", b"word"]
 
 
+@pytest.mark.parametrize("dedicated", [BROKERS, CONTROLLER])
+async def test_a_service_may_keep_the_order_on_dedicated_listeners(
+    surrounding: Surrounding, dedicated: ListenerSettings
+) -> None:
+    """Decision 5: as long as their own append need not wait."""
+    service = WordService()
+    async with serving(surrounding, service, listeners=[CLIENTS, dedicated]) as running:
+        node = await running.connect(dedicated.name)
+        await node.send(b"hold in order", b"word")
+        await eventually(lambda: service.held)
+        await settle()
+        assert service.served == [b"hold in order"]
+        service.release()
+        assert [await node.read() for _ in range(2)] == [b"hold in order", b"word"]
+
+
 async def test_a_busy_data_listener_does_not_delay_the_controllers(
     surrounding: Surrounding,
 ) -> None:
