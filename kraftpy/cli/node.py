@@ -31,10 +31,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from kraftpy.cli.failure import EXIT_INVARIANT, CommandFailed
+from kraftpy.cli.failure import EXIT_INVARIANT, EXIT_USAGE, CommandFailed
 
 if TYPE_CHECKING:
     from kraftpy.config import NodeConfig
+    from kraftpy.faults.control import FaultyWorld
     from kraftpy.metadata.directories import DirectoryPaths
     from kraftpy.node import NodeAddresses
     from kraftpy.world import World
@@ -67,6 +68,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--stop-with-parent",
         action="store_true",
         help="stop when standard input ends, as it does when whoever started the node is gone",
+    )
+    parser.add_argument(
+        "--faults",
+        metavar="HOST:PORT",
+        help="for tests: whoever listens there cuts connections, fills the disk, fails requests",
     )
     parser.add_argument(
         "--log-level", choices=LEVELS, default="INFO", help="how much to log (INFO)"
@@ -132,12 +138,14 @@ async def _run_until_signal(options: Namespace, config: NodeConfig, world: World
     paths = directory_paths(config, str(Path.cwd()))
     if options.config is None:
         await _format(config, paths, world)
+    faulty = None if options.faults is None else _faulty_world(options.faults, config, world)
     node = Node(
         config,
-        world,
+        world if faulty is None else faulty.world,
         paths,
         host_name=socket.gethostname(),
         config_path=options.config or "CONFIG",
+        decorate=None if faulty is None else faulty.decorate,
     )
 
     async def stop_at_signal() -> None:
@@ -157,10 +165,25 @@ async def _run_until_signal(options: Namespace, config: NodeConfig, world: World
         nursery.start_soon(stop_at_signal)
         if options.stop_with_parent:
             nursery.start_soon(stop_with_parent)
+        if faulty is not None:
+            await nursery.start(faulty.obey)
         # A node that is stopped before it is up never says so, which `nursery.start` can't bear.
         announcer = _Announcer(config, options.ready_file)
         await node.run(task_status=cast("trio.TaskStatus[NodeAddresses]", announcer))
         nursery.cancel_scope.cancel()
+
+
+def _faulty_world(address: str, config: NodeConfig, world: World) -> FaultyWorld:
+    from kraftpy.faults.control import FaultyWorld
+
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        raise CommandFailed(f"--faults: {address!r} is no HOST:PORT", exit_code=EXIT_USAGE)
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return FaultyWorld(world, config.node_id, (host, int(port)), die=die)
 
 
 async def _format(config: NodeConfig, paths: DirectoryPaths, world: World) -> None:

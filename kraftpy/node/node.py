@@ -17,7 +17,7 @@ whoever runs the node turns it into an exit code (NET-53).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -79,10 +79,12 @@ class Node:
         *,
         host_name: str = "localhost",
         config_path: str = "CONFIG",
+        decorate: Callable[[Handler], Handler] | None = None,
     ) -> None:
         """`host_name` is advertised for listeners that are bound to every interface.
 
-        `config_path` is for the command that an error tells people to run.
+        `config_path` is for the command that an error tells people to run. `decorate` is for tests:
+        each handler of requests to the broker is replaced by what it makes of it.
         """
         self._static = config
         self._world = world
@@ -91,6 +93,7 @@ class Node:
         self.config = DynamicConfig(config)
         self._host_name = host_name
         self._config_path = config_path
+        self._decorate = decorate
         self._stop = trio.Event()
         self._hurry = trio.Event()
         self._is_ready = False
@@ -296,9 +299,12 @@ class Node:
 
         async def serve_when_ready() -> None:
             await broker.is_unfenced.wait()
+            handlers = broker.handlers
+            if self._decorate is not None:
+                handlers = list(map(self._decorate, handlers))
             await server.enable(
                 {
-                    endpoint.listener_name: self._dispatcher(broker.handlers, broker.metadata)
+                    endpoint.listener_name: self._dispatcher(handlers, broker.metadata)
                     for endpoint in self._static.topology.broker_listeners
                 }
             )

@@ -1,19 +1,21 @@
 """One contract, several worlds: the machine itself, and its memory twins inside a simulation.
 
 A test decorated with `in_both_worlds` is an async function of a Place. It runs in plain trio on the
-real ports, and under the deterministic runner on the memory ones: once in good weather, once on
-slow links that hand out a few bytes at a time, with clocks that drift.
+real ports, once more with the network of nodes that share a process (`faults.mortal`), and under
+the deterministic runner on the memory ones: once in good weather, once on slow links that hand out
+a few bytes at a time, with clocks that drift.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import trio
 
+from kraftpy.faults.mortal import MortalNetwork
 from kraftpy.sim.runner import run_simulation
 from kraftpy.sim.simulation import Simulation
 from kraftpy.world import Network, Stream, World
@@ -21,7 +23,7 @@ from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_network import LinkProfile
 from kraftpy.world.real import real_world
 
-KINDS = ("real", "memory", "memory in bad weather")
+KINDS = ("real", "mortal", "memory", "memory in bad weather")
 BAD_WEATHER = LinkProfile(
     latency_min_seconds=0.01,
     latency_mean_seconds=0.05,
@@ -53,8 +55,8 @@ class Place:
 def in_both_worlds(test: Callable[[Place], Awaitable[None]]) -> Callable[[str, Path], None]:
     @pytest.mark.parametrize("kind", KINDS)
     def run(kind: str, tmp_path: Path) -> None:
-        if kind == "real":
-            trio.run(_in_real_world, test, str(tmp_path))
+        if kind in ("real", "mortal"):
+            trio.run(_in_real_world, test, str(tmp_path), kind == "mortal")
         else:
             run_simulation(
                 lambda sim: _in_memory(test, sim, bad_weather=kind != "memory"),
@@ -68,8 +70,12 @@ def in_both_worlds(test: Callable[[Place], Awaitable[None]]) -> Callable[[str, P
     return run
 
 
-async def _in_real_world(test: Callable[[Place], Awaitable[None]], directory: str) -> None:
+async def _in_real_world(
+    test: Callable[[Place], Awaitable[None]], directory: str, is_mortal: bool
+) -> None:
     world = real_world()
+    if is_mortal:
+        world = replace(world, network=MortalNetwork(world.network))
     with trio.fail_after(60):
         await test(Place(world, world.network, "127.0.0.1", directory))
 

@@ -16,6 +16,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kraftpy.faults.disk import FaultyDisk
+from kraftpy.faults.state import NodeFaults
 from kraftpy.world import Disk, File
 from kraftpy.world.memory_disk import MemoryDisk
 from kraftpy.world.real_disk import RealDisk
@@ -35,10 +37,12 @@ class Place:
         return file
 
 
-@pytest.fixture(params=["real", "memory"])
+@pytest.fixture(params=["real", "memory", "real, with faults that don't happen"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "real":
         return Place(RealDisk(), str(tmp_path))
+    if request.param != "memory":
+        return Place(FaultyDisk(RealDisk(), NodeFaults(die=pytest.fail)), str(tmp_path))
     disk = MemoryDisk()
     trio.run(disk.make_directory, "/data")
     return Place(disk, "/data")

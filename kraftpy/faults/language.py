@@ -1,0 +1,273 @@
+"""What can go wrong, in one set of names with one meaning everywhere (decision 15).
+
+A fault is a value: a name and parameters. Its text is `name key=value ...`, as in
+
+    kill node=2
+    partition a=1,2 b=3
+    one-way senders=1 receivers=2,3
+    fail-next api=Produce error=NOT_LEADER_OR_FOLLOWER times=2 node=1
+
+and `parse_fault(format_fault(fault)) == fault`. The text is what journals and reports show, and
+what is sent to the process of a node. A fault that makes no sense can't be made: ValueError says
+what is wrong with it.
+
+Faults last until `heal`, unless their nature is to happen once (kill, restart, fail-next,
+torn-write).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any, ClassVar, Final, TypeAlias
+
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.registry import API
+
+__all__ = [
+    "DISK_OPERATIONS",
+    "FAULTS",
+    "Delay",
+    "DiskError",
+    "DiskFault",
+    "DiskFull",
+    "FailNext",
+    "Fault",
+    "Heal",
+    "Kill",
+    "LinkFault",
+    "NodeFault",
+    "Nodes",
+    "OneWay",
+    "Partition",
+    "Pause",
+    "ProcessFault",
+    "Restart",
+    "Resume",
+    "Stop",
+    "TornWrite",
+    "api_key_of",
+    "format_fault",
+    "parse_fault",
+]
+
+Nodes: TypeAlias = tuple[int, ...]
+DISK_OPERATIONS: Final = ("read", "write", "sync")
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """The process ends at once, as in a crash; what it had written stays."""
+
+    name: ClassVar[str] = "kill"
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The node ends in good order."""
+
+    name: ClassVar[str] = "stop"
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The node is stopped in good order if it runs, and started."""
+
+    name: ClassVar[str] = "restart"
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The node hangs: its connections stay, and nothing is answered."""
+
+    name: ClassVar[str] = "pause"
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """A paused node goes on where it was."""
+
+    name: ClassVar[str] = "resume"
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Nothing passes between a node of `a` and one of `b`, in either direction.
+
+    What is sent meanwhile arrives after `heal`, as TCP sees to it.
+    """
+
+    name: ClassVar[str] = "partition"
+    a: Nodes
+    b: Nodes
+
+    def __post_init__(self) -> None:
+        _check_sides(self.a, self.b)
+
+
+@dataclass(frozen=True, slots=True)
+class OneWay:
+    """What `senders` send does not reach `receivers`; the other direction is whole."""
+
+    name: ClassVar[str] = "one-way"
+    senders: Nodes
+    receivers: Nodes
+
+    def __post_init__(self) -> None:
+        _check_sides(self.senders, self.receivers)
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Everything between `a` and `b` arrives so much later, in both directions; order is kept."""
+
+    name: ClassVar[str] = "delay"
+    a: Nodes
+    b: Nodes
+    milliseconds: int
+
+    def __post_init__(self) -> None:
+        _check_sides(self.a, self.b)
+        if self.milliseconds < 0:
+            raise ValueError(f"nothing arrives {-self.milliseconds} ms before it is sent")
+
+
+@dataclass(frozen=True, slots=True)
+class FailNext:
+    """The next requests of this kind from clients are answered with an error, and not carried
+    out: `times` of them on `node`, or for None on each broker.
+    """
+
+    name: ClassVar[str] = "fail-next"
+    api: str
+    error: str
+    times: int = 1
+    node: int | None = None
+
+    def __post_init__(self) -> None:
+        api_key_of(self.api)
+        if self.error not in ErrorCode.__members__ or self.error == "NONE":
+            raise ValueError(f"{self.error!r} is no error of Kafka's protocol")
+        if self.times < 1:
+            raise ValueError(f"{self.times} times is never")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFull:
+    """Nothing more fits on the node's disk: writing more, and making files, fails with ENOSPC."""
+
+    name: ClassVar[str] = "disk-full"
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiskError:
+    """The disk fails with EIO whenever it is asked to do that: read, write or sync."""
+
+    name: ClassVar[str] = "disk-error"
+    node: int
+    operation: str = "write"
+
+    def __post_init__(self) -> None:
+        if self.operation not in DISK_OPERATIONS:
+            raise ValueError(
+                f"{self.operation!r} is none of the disk's operations: {', '.join(DISK_OPERATIONS)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TornWrite:
+    """Of the next write only the first half reaches the disk, and the node is killed in it."""
+
+    name: ClassVar[str] = "torn-write"
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heal:
+    """All is well again: links, disks and requests, and every node runs."""
+
+    name: ClassVar[str] = "heal"
+
+
+ProcessFault: TypeAlias = Kill | Stop | Restart | Pause | Resume
+LinkFault: TypeAlias = Partition | OneWay | Delay
+DiskFault: TypeAlias = DiskFull | DiskError | TornWrite
+NodeFault: TypeAlias = FailNext | DiskFault
+Fault: TypeAlias = ProcessFault | LinkFault | NodeFault | Heal
+
+_CLASSES: Final[tuple[type[Fault], ...]] = (
+    *(Kill, Stop, Restart, Pause, Resume),
+    *(Partition, OneWay, Delay),
+    *(FailNext, DiskFull, DiskError, TornWrite, Heal),
+)
+FAULTS: Final[Mapping[str, type[Fault]]] = {each.name: each for each in _CLASSES}
+"""Every fault, by its name."""
+
+
+def format_fault(fault: Fault) -> str:
+    """One line; parameters that have their defaults are left out."""
+    words = [fault.name]
+    for each in fields(fault):
+        value = getattr(fault, each.name)
+        if each.default is MISSING or value != each.default:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            words.append(f"{each.name}={text}")
+    return " ".join(words)
+
+
+def parse_fault(text: str) -> Fault:
+    """Raises ValueError, which says what is wrong."""
+    name, *words = text.split() or [""]
+    fault_class = FAULTS.get(name)
+    if fault_class is None:
+        raise ValueError(f"{name!r} is no fault; there are {', '.join(FAULTS)}")
+    known: dict[str, Field[Any]] = {each.name: each for each in fields(fault_class)}
+    values: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if key not in known or not equals:
+            raise ValueError(f"{name} has no parameter {word!r}; it has {', '.join(known)}")
+        if key in values:
+            raise ValueError(f"{key} is given twice: {text!r}")
+        try:
+            values[key] = _READERS[str(known[key].type)](value)
+        except ValueError:
+            raise ValueError(f"{value!r} is no {key} of {name}") from None
+    missing = [key for key, each in known.items() if each.default is MISSING and key not in values]
+    if missing:
+        raise ValueError(f"{name} needs {', '.join(missing)}")
+    return fault_class(**values)
+
+
+def api_key_of(name: str) -> int:
+    """Raises ValueError for a name that no API has."""
+    for key, spec in API.items():
+        if spec.name == name:
+            return key
+    raise ValueError(f"{name!r} is no API of Kafka's protocol (they are spelled as in 'Produce')")
+
+
+def _check_sides(a: Nodes, b: Nodes) -> None:
+    if not a or not b:
+        raise ValueError("both sides need a node")
+    if both := sorted(set(a) & set(b)):
+        raise ValueError(f"node {both[0]} can't be on both sides")
+
+
+def _nodes(text: str) -> Nodes:
+    return tuple(int(each) for each in text.split(","))
+
+
+# By the annotation of the field.
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "int": int,
+    "int | None": int,
+    "str": str,
+    "Nodes": _nodes,
+}
