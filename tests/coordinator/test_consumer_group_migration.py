@@ -226,6 +226,34 @@ class TestUpgrade:
         rig.advance(CLASSIC_SESSION_MS // 2 + 1000)
         assert before.members.keys() == {old[0].member_id}
 
+    @pytest.mark.parametrize("begun", ["first", "later", "assigning"])
+    def test_a_conversion_that_is_lost_in_a_rebalance(self, begun: str) -> None:
+        """CGP-54: which goes on, and ends when its time is over, whoever does not come again."""
+        rig = ConsumerRig({"t": 6}, settings=settings())
+        old = leader, silent = [ClassicClient(rig, name, ["t"]) for name in "ab"]
+        if begun == "first":
+            for client in (*old, *old):  # The first time they are told their ids.
+                client.tick()
+        else:
+            classic_group(rig, *old)
+            leader.join()
+            if begun == "assigning":
+                assert silent.join().is_answered
+        group = rig.machine.directory.get("g")
+        assert isinstance(group, ClassicGroup)
+        expected = "CompletingRebalance" if begun == "assigning" else "PreparingRebalance"
+        assert group.state_name == expected
+        rig.fail_next(ErrorCode.NOT_ENOUGH_REPLICAS)
+        waiting = rig.heartbeat(**Client(rig, "new", ["t"]).full_request())
+        rig.commit()
+        assert waiting.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert rig.machine.directory.get("g") is group
+        for _ in range(2 * REBALANCE_MS // INTERVAL_MS):
+            run(rig, [leader], 1)
+            silent.heartbeat()  # Its session goes on.
+        assert group.state_name == "Stable"
+        assert leader.owned == {"t": set(range(6))}
+
     def test_members_of_both_kinds_have_sessions_afterwards(self) -> None:
         rig = ConsumerRig({"t": 6}, settings=settings())
         old = [ClassicClient(rig, name, ["t"]) for name in "ab"]

@@ -141,11 +141,7 @@ class ClassicRebalances:
             group.leader_id,
             group.protocol_name,
         )
-        self._context.timers.schedule(
-            _sync_key(group.group_id),
-            group.rebalance_timeout_ms,
-            partial(self._sync_over, group.group_id, group.generation),
-        )
+        self._await_syncs(group)
         group.pending_sync = dict.fromkeys(group.members)
         for member in list(group.members.values()):
             member.is_new = False
@@ -185,6 +181,13 @@ class ClassicRebalances:
 
     # Syncing.
 
+    def _await_syncs(self, group: ClassicGroup) -> None:
+        self._context.timers.schedule(
+            _sync_key(group.group_id),
+            group.rebalance_timeout_ms,
+            partial(self._sync_over, group.group_id, group.generation),
+        )
+
     def synced(self, group: ClassicGroup, member: ClassicMember) -> None:
         """The member has sent SyncGroup."""
         group.pending_sync.pop(member.member_id, None)
@@ -223,6 +226,17 @@ class ClassicRebalances:
             # It was a consumer group, and nobody has assigned what was free then (migration.py).
             reason = "loaded without a leader"
             self._context.submit(partial(self._begin_late, group.group_id, reason))
+
+    def resume(self, group: ClassicGroup, max_size: int) -> None:
+        """The group is as it was, but for its timers and those who waited, which are gone."""
+        self.loaded(group, max_size)
+        if group.state is ClassicState.PREPARING:
+            if group.is_first_rebalance:
+                self._await_more(group.group_id, self._delay_ms, group.rebalance_timeout_ms)
+            else:
+                self._await_joins(group)
+        elif group.pending_sync:
+            self._await_syncs(group)
 
     def forget(self, group: ClassicGroup, error: CoordinatorError) -> None:
         """The group is no more, or no longer a classic one: nothing rings for it any more."""

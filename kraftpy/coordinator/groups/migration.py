@@ -237,7 +237,7 @@ def _resume(core: ConsumerCore, rebalances: ClassicRebalances, group_id: str) ->
     if isinstance(group, ConsumerGroup):
         core.timers.start_all(group)
     elif isinstance(group, ClassicGroup):
-        rebalances.loaded(group, core.settings.max_size)
+        rebalances.resume(group, core.settings.max_size)
 
 
 class _Taken:
