@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from kraftpy.net.service import Answer, Channel, Part
@@ -147,6 +147,17 @@ class RequestContext:
         else:
             if response is not None:
                 self.respond(response)
+
+    async def respond_with(self, work: Callable[[], Awaitable[Response]]) -> None:
+        """Answer with what comes of `work`; for a task that a handler starts. As `serve`."""
+        try:
+            response = await work()
+        except InternalInvariant:
+            raise
+        except Exception as error:
+            self._report(error)
+        else:
+            self.respond(response)
 
     def respond(self, response: Response) -> None:
         """Answer with `response`."""

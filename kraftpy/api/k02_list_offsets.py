@@ -158,18 +158,18 @@ class ListOffsetsHandler(Handler):
             response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
         if not pending:
             return response
-        self._spawn(partial(self._finish, pending, response, context))
+        self._spawn(partial(context.respond_with, partial(self._finish, pending, response)))
         return None
 
     async def _finish(
-        self, lookups: Sequence[_Lookup], response: ListOffsetsResponse, context: RequestContext
-    ) -> None:
+        self, lookups: Sequence[_Lookup], response: ListOffsetsResponse
+    ) -> ListOffsetsResponse:
         for lookup in lookups:
             try:
                 await self._finish_one(lookup)
             except (ReplicaError, LogError, RecordDataError) as error:
                 lookup.answer.error_code = error.error_code
-        context.respond(response)
+        return response
 
     async def _finish_one(self, lookup: _Lookup) -> None:
         try:

@@ -50,11 +50,9 @@ class DescribeLogDirsHandler(Handler):
             wanted = {
                 (topic.topic, index): None for topic in request.topics for index in topic.partitions
             }
-        self._spawn(partial(self._describe, wanted, context))
+        self._spawn(partial(context.respond_with, partial(self._describe, wanted)))
 
-    async def _describe(
-        self, wanted: dict[TopicPartition, None] | None, context: RequestContext
-    ) -> None:
+    async def _describe(self, wanted: dict[TopicPartition, None] | None) -> DescribeLogDirsResponse:
         response = DescribeLogDirsResponse()
         cordoned = self._logs.cordoned_directories
         for directory in self._logs.directories:
@@ -76,7 +74,7 @@ class DescribeLogDirsHandler(Handler):
             if not directory.is_online:
                 result.topics = []
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        context.respond(response)
+        return response
 
     async def _topics(
         self, directory: LogDirectory, wanted: dict[TopicPartition, None] | None

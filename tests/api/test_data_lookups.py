@@ -152,7 +152,12 @@ def answers(asked: Asked) -> dict[str, tuple[str, int, int, int]]:
     return {each.name: found(each.partitions[0]) for each in asked.response.topics}
 
 
-def make_cold(broker: Broker, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def make_cold(
+    broker: Broker,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Exception | None = None,
+) -> None:
     """The data of a partition is not in memory, and takes its time."""
     log: Any = broker.rig.partition(name).log
     file = log.active_segment.log_file
@@ -165,6 +170,8 @@ def make_cold(broker: Broker, name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
         async def warm(self, position: int, length: int) -> None:
             await trio.sleep(0.5)
+            if failure is not None:
+                raise failure
 
     monkeypatch.setattr(file, "__class__", Cold)
 
@@ -187,6 +194,18 @@ async def test_a_time_in_cold_files_is_answered_later(
         "nobody": ("UNKNOWN_TOPIC_OR_PARTITION", -1, -1, -1),
     }
     assert answers(latest) == {"alone": ("NONE", 0, NOW_MS, 0)}
+
+
+async def test_a_search_that_fails_as_nobody_has_foreseen(
+    broker: Broker, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decision 11: no request ends the node, whichever task carries it out."""
+    broker.produce("alone", batch(NOW_MS))
+    make_cold(broker, "alone", monkeypatch, RuntimeError("out of order"))
+    asked = begin_search(broker, "alone")
+    await trio.sleep(5)
+    assert answers(asked) == {"alone": ("UNKNOWN_SERVER_ERROR", -1, -1, -1)}
+    assert list_offset(broker, "alone", -1).offset == 1
 
 
 async def test_leadership_that_ends_while_a_time_is_looked_for(
