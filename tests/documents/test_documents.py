@@ -59,6 +59,27 @@ def test_the_commands_of_the_documents_work_as_printed(tmp_path: Path) -> None:
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
+def python_examples(text: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.compat
+def test_the_python_of_the_documents_works_as_printed(tmp_path: Path) -> None:
+    """Each against the same node, in an interpreter of its own."""
+    examples = [example for path in DOCUMENTS for example in python_examples(path.read_text())]
+    assert examples
+    with running_node(tmp_path) as node:
+        for example in examples:
+            done = subprocess.run(
+                [sys.executable, "-c", example.replace(DOCUMENTED_ADDRESS, node.bootstrap)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=COMMAND_TIMEOUT_SECONDS,
+            )
+            assert done.returncode == 0, f"{example}\n{done.stdout}{done.stderr}"
+
+
 def test_documented_clusters_can_be_asked_for() -> None:
     """Commands that stay in the foreground are not run here, but they are understood."""
     prefix = f"    {DOCUMENTED_COMMAND} up"
@@ -69,6 +90,15 @@ def test_documented_clusters_can_be_asked_for() -> None:
         parser = ArgumentParser(allow_abbrev=False)
         up.add_arguments(parser)
         parser.parse_args(shlex.split(command, comments=True)[2:])
+
+
+def test_documented_modules_exist() -> None:
+    """Those of docs/groups.md, which are named as seen from the rooms that it is about."""
+    names = re.findall(r"`([a-z0-9_/]+\.py)`", (ROOT / "docs/groups.md").read_text())
+    assert len(names) > 20
+    for name in names:
+        places = [ROOT / folder / name for folder in (".", "kraftpy", "kraftpy/coordinator/groups")]
+        assert any(path.exists() for path in places), name
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
