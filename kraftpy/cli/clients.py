@@ -23,6 +23,10 @@ API_TIMEOUT_MS = 20_000
 _HINTS = {
     "UNKNOWN_TOPIC_OR_PARTITION": "`kraftpy topics list` shows what there is,"
     " `kraftpy topics create NAME` makes a topic.",
+    "GROUP_ID_NOT_FOUND": "`kraftpy groups list` shows what there is.",
+    "NON_EMPTY_GROUP": "it has members; `kraftpy groups describe GROUP` shows them.",
+    "UNKNOWN_MEMBER_ID": "the group has members; stop them first"
+    " (`kraftpy groups describe GROUP` shows them).",
     "TOPIC_ALREADY_EXISTS": "`kraftpy topics describe NAME` shows it; --if-not-exists accepts it.",
     "INVALID_REPLICATION_FACTOR": "--replication-factor can't be more than there are brokers.",
     "MESSAGE_TOO_LARGE": "the topic's max.message.bytes or --max-request-size may be too small.",

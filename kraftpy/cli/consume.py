@@ -1,7 +1,11 @@
 """Print the records of a topic, all partitions or one, as they come.
 
-Without a group: nothing is committed, nobody shares the partitions. Begins at the end unless told
-otherwise, and goes on until Ctrl-C, -n or --exit-at-end.
+Without a group nothing is committed, and nobody shares the partitions. Begins at the end unless
+told otherwise, and goes on until Ctrl-C, -n or --exit-at-end.
+
+With --group the members of the group share the partitions, and go on where the group has come to;
+--from-beginning then is for partitions of which it has read nothing yet. What was printed is
+committed.
 
 examples:
   kraftpy consume events                                what comes from now on
@@ -10,6 +14,7 @@ examples:
   kraftpy consume events --partition 0 --offset 4711    from one offset
   kraftpy consume events --offset -5 --exit-at-end      the last five of each partition
   kraftpy consume events --key-separator :              keys and values
+  kraftpy consume events --group readers                what nobody of the group has read yet
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kraftpy.cli.bootstrap import add_bootstrap_argument
 from kraftpy.cli.bytes_text import json_bytes
@@ -48,6 +53,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=_offset,
         metavar="O",
         help="beginning, end, an offset, or -N for N before the end (end)",
+    )
+    parser.add_argument("-g", "--group", metavar="G", help="as a member of this consumer group")
+    parser.add_argument(
+        "--protocol",
+        choices=("classic", "consumer"),
+        help="how the group agrees: the members, or the coordinator (KIP-848) (classic)",
     )
     parser.add_argument("-n", "--count", type=_number, metavar="N", help="stop after N records")
     parser.add_argument(
@@ -87,25 +98,55 @@ def run(options: Namespace) -> int:
 
     if options.from_beginning and options.offset is not None:
         raise CommandFailed("--from-beginning and --offset contradict", exit_code=EXIT_USAGE)
+    _check_group(options)
     if options.count == 0:
         return 0
     level = IsolationLevel.READ_COMMITTED if options.read_committed else 0
     settings = ConsumerSettings(
         client=client_settings(options),
-        auto_offset_reset="none",
+        auto_offset_reset=_policy(options),
         isolation_level=IsolationLevel(level),
         default_api_timeout_ms=API_TIMEOUT_MS,
+        group_id=options.group,
+        group_protocol=options.protocol or "classic",
+        partition_assignment_strategy=("cooperative-sticky",),
+        enable_auto_commit=False,
     )
     progress = Progress("consumed")
     try:
         with explained(), BlockingConsumer(options.servers, settings) as consumer:
             partitions = _partitions(consumer, options)
-            consumer.assign(partitions)
-            _seek(consumer, options)
+            if options.group is None:
+                consumer.assign(partitions)
+                _seek(consumer, options)
+            else:
+                consumer.subscribe([options.topic])
             _print_records(consumer, options, progress)
     finally:
         progress.end()
     return 0
+
+
+def _check_group(options: Namespace) -> None:
+    if options.group is None:
+        if options.protocol is not None:
+            raise CommandFailed("--protocol needs --group", exit_code=EXIT_USAGE)
+        return
+    if not options.group:
+        raise CommandFailed("--group must not be empty", exit_code=EXIT_USAGE)
+    for name in ("partition", "offset"):
+        if getattr(options, name) is not None:
+            why = f"--{name} is not for groups, which share partitions and know where to go on"
+            raise CommandFailed(why, exit_code=EXIT_USAGE)
+    if options.exit_at_end:
+        why = "--exit-at-end is not for groups: other members may have the last records"
+        raise CommandFailed(why, exit_code=EXIT_USAGE)
+
+
+def _policy(options: Namespace) -> Literal["earliest", "latest", "none"]:
+    if options.group is None:
+        return "none"
+    return "earliest" if options.from_beginning else "latest"
 
 
 def _partitions(consumer: BlockingConsumer, options: Namespace) -> list[TopicPartition]:
@@ -141,6 +182,7 @@ def _seek(consumer: BlockingConsumer, options: Namespace) -> None:
 def _print_records(consumer: BlockingConsumer, options: Namespace, progress: Progress) -> None:
     ends = consumer.end_offsets(consumer.assignment) if options.exit_at_end else None
     left = options.count
+    committed = 0
     show = _show_json if options.format == "json" else _show_text
     separator = None if options.key_separator is None else options.key_separator.encode()
     write = sys.stdout.buffer.write
@@ -158,6 +200,10 @@ def _print_records(consumer: BlockingConsumer, options: Namespace, progress: Pro
             if left is not None:
                 left -= len(records)
         sys.stdout.buffer.flush()
+        if options.group is not None and progress.records > committed:
+            # Only now: whoever interrupts us has seen what is committed.
+            consumer.commit()
+            committed = progress.records
 
 
 def _show_text(topic: str, partition: int, record: Record, separator: bytes | None) -> bytes:

@@ -37,6 +37,7 @@ COMMANDS = (
     Command("topics", "kraftpy.cli.topics", "create, list, describe and delete topics"),
     Command("produce", "kraftpy.cli.produce", "send lines from standard input to a topic"),
     Command("consume", "kraftpy.cli.consume", "print the records of a topic"),
+    Command("groups", "kraftpy.cli.groups", "list, describe, delete and move consumer groups"),
     Command("api-versions", "kraftpy.cli.api_versions", "show the APIs and versions a node serves"),
     Command("config", "kraftpy.cli.config", "show every configuration key and what it means"),
     Command("log", "kraftpy.cli.log", "show what is in the files of a log"),

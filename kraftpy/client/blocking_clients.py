@@ -31,6 +31,7 @@ from kraftpy.client.producer_batch import Delivery, RecordMetadata
 from kraftpy.client.producer_core import ProducerCore
 from kraftpy.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
 from kraftpy.client.topic_wait import TopicWait
+from kraftpy.client.transaction_manager import Step, TransactionManager
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.records.reader import Header
 from kraftpy.world import Address
@@ -58,6 +59,9 @@ class BlockingProducer:
         try:
             if kind is None:
                 self.flush()
+            if self._core.transaction is not None and self._core.transaction.is_open:
+                # Nobody else would end it before its time is over.
+                self.abort_transaction()
         finally:
             self.close()
 
@@ -106,6 +110,38 @@ class BlockingProducer:
         self._driver.until(self._core.flush())
         # Nobody else tells of requests without answers.
         self._driver.until(lambda: not self._driver.has_unsent)
+
+    def init_transactions(self) -> None:
+        """Once, first: fences earlier producers of the same id, and aborts what they left open."""
+        self._step(self._transaction.init())
+
+    def begin_transaction(self) -> None:
+        self._transaction.begin()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
+    ) -> None:
+        """The group's offsets are committed if the transaction is."""
+        self._step(self._transaction.send_offsets(offsets, group))
+
+    def commit_transaction(self) -> None:
+        """Wait for all that was sent, and commit it. What is raised: transaction_errors.py."""
+        step = self._transaction.commit()
+        self._core.flush()
+        self._step(step)
+
+    def abort_transaction(self) -> None:
+        self._step(self._transaction.abort())
+
+    @property
+    def _transaction(self) -> TransactionManager:
+        if self._core.transaction is None:
+            raise ValueError("the producer has no transactional_id")
+        return self._core.transaction
+
+    def _step(self, step: Step) -> None:
+        self._driver.until(lambda: step.is_done, self._settings.max_block_ms)
+        step.result()
 
     def close(self) -> None:
         """At once: what is not settled fails. Idempotent."""

@@ -6,20 +6,35 @@
 
 Leaving the block flushes. `send` waits only while the buffer is full; the order of records is the
 order of the calls.
+
+With a `transactional_id`:
+
+    await producer.init_transactions()
+    producer.begin_transaction()
+    await producer.send("events", b"value")
+    await producer.send_offsets_to_transaction(offsets, consumer.group_metadata)
+    await producer.commit_transaction()
+
+What the exceptions mean is told in transaction_errors.py. A block that is left in a transaction
+aborts it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import trio
 
+from kraftpy.client.calls import TopicPartition
 from kraftpy.client.errors import KafkaError
+from kraftpy.client.group_member import GroupMetadata
+from kraftpy.client.group_offsets import OffsetAndMetadata
 from kraftpy.client.links import Driver
 from kraftpy.client.producer_batch import Delivery, RecordMetadata
 from kraftpy.client.producer_core import ProducerCore
 from kraftpy.client.settings import ProducerSettings
+from kraftpy.client.transaction_manager import Step, TransactionManager
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.records.reader import Header
 from kraftpy.world import Address, World
@@ -41,6 +56,10 @@ async def open_producer(
             producer = Producer(world, core, driver, settings)
             yield producer
             await producer.flush()
+            await producer.abort_open_transaction()
+        except Exception:
+            await producer.abort_open_transaction()
+            raise
         finally:
             core.close()
             driver.close()
@@ -103,6 +122,44 @@ class Producer:
         self._driver.wake()
         await self._driver.until(is_flushed)
         await self._driver.wait_sent()
+
+    async def init_transactions(self) -> None:
+        """Once, first: fences earlier producers of the same id, and aborts what they left open."""
+        await self._step(self._transaction.init())
+
+    def begin_transaction(self) -> None:
+        self._transaction.begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
+    ) -> None:
+        """The group's offsets are committed if the transaction is."""
+        await self._step(self._transaction.send_offsets(offsets, group))
+
+    async def commit_transaction(self) -> None:
+        """Wait for all that was sent, and commit it. Raises why that can't be (see above)."""
+        step = self._transaction.commit()
+        self._core.flush()
+        await self._step(step)
+
+    async def abort_transaction(self) -> None:
+        await self._step(self._transaction.abort())
+
+    async def abort_open_transaction(self) -> None:
+        """If there is one: nobody else would end it before its time is over."""
+        if self._core.transaction is not None and self._core.transaction.is_open:
+            await self.abort_transaction()
+
+    @property
+    def _transaction(self) -> TransactionManager:
+        if self._core.transaction is None:
+            raise ValueError("the producer has no transactional_id")
+        return self._core.transaction
+
+    async def _step(self, step: Step) -> None:
+        self._driver.wake()
+        await self._driver.until(lambda: step.is_done, self._settings.max_block_ms)
+        step.result()
 
     async def _wait_for_room(self, size: int) -> None:
         # One after the other, so that a large record isn't overtaken for ever by small ones.

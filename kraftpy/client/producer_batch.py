@@ -70,7 +70,9 @@ class Batch:
     def __init__(self, where: TopicPartition, settings: ProducerSettings, now_ms: int) -> None:
         codec = Codec[settings.compression_type.upper()]
         self._builder: BatchBuilder | None = BatchBuilder(
-            codec=codec, level=settings.compression_level
+            codec=codec,
+            level=settings.compression_level,
+            is_transactional=settings.transactional_id is not None,
         )
         self.where = where
         self.created_ms = now_ms

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kraftpy.client.backoff import Backoff
 from kraftpy.client.calls import Call, TopicPartition, earliest
@@ -25,6 +25,8 @@ from kraftpy.client.partitioner import StickyChoice, partition_of_key
 from kraftpy.client.producer_batch import NO_OFFSET, Batch, Delivery, Identity
 from kraftpy.client.producer_identity import IdentityKeeper
 from kraftpy.client.producer_partition import PartitionQueue
+from kraftpy.client.producer_record import Outgoing, detail_of, most_bytes, why_homeless
+from kraftpy.client.transaction_manager import TransactionManager
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.protocol.schema.k00_produce import (
@@ -42,25 +44,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ProducerCore"]
 
-# More than the numbers in a record and a batch's header can take.
-_RECORD_OVERHEAD = 96
-_HEADER_OVERHEAD = 10
-
 _OUT_OF_ORDER = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
-
-
-class _Outgoing(NamedTuple):
-    """A record on its way to a batch."""
-
-    delivery: Delivery
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header]
-    partition: int | None
-    size: int
-    came_ms: int
 
 
 class ProducerCore:
@@ -78,6 +64,7 @@ class ProducerCore:
         "buffered_bytes",
         "cluster",
         "needs_turn",
+        "transaction",
     )
 
     def __init__(
@@ -86,9 +73,14 @@ class ProducerCore:
         self._settings = settings
         self._random = random
         self.cluster = Cluster(bootstrap, settings.client, random, allow_auto_create=True)
-        self._identity = IdentityKeeper(settings, random) if settings.is_idempotent else None
+        self.transaction: TransactionManager | None = None
+        self._identity: IdentityKeeper | None = None
+        if settings.transactional_id is not None:
+            self.transaction = TransactionManager(self.cluster, settings, random)
+        elif settings.is_idempotent:
+            self._identity = IdentityKeeper(settings, random)
         self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._rooms: dict[str, list[_Outgoing]] = {}
+        self._rooms: dict[str, list[Outgoing]] = {}
         self._sticky: dict[str, StickyChoice] = {}
         self._backoffs: dict[TopicPartition, Backoff] = {}
         self._in_flight: dict[int, int] = {}
@@ -107,9 +99,7 @@ class ProducerCore:
         self, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()
     ) -> int:
         """The most that a record can take. Raises KafkaError if no request can carry that."""
-        size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
-        for name, content in headers:
-            size += _HEADER_OVERHEAD + len(name.encode()) + len(content or b"")
+        size = most_bytes(key, value, headers)
         if size > self._settings.max_request_size:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
@@ -134,12 +124,14 @@ class ProducerCore:
             raise ClientClosed("the producer is closed")
         if partition is not None and partition < 0:
             raise ValueError(f"partition {partition}")
+        if self.transaction is not None:
+            self.transaction.check_open()
         size = self.size_of(key, value, headers)
         if self._rooms and self.cluster.updates != self._settled_updates:
             # Those who came before and have a home by now go first.
             self._settle_rooms(now_ms)
         delivery = Delivery(topic, timestamp_ms)
-        record = _Outgoing(delivery, key, value, headers, partition, size, now_ms)
+        record = Outgoing(delivery, key, value, headers, partition, size, now_ms)
         where = self._home(record)
         if where is None:
             self._rooms.setdefault(topic, []).append(record)
@@ -194,12 +186,18 @@ class ProducerCore:
             if any(self._identity.must_rise_for(queue) for queue in self._queues.values()):
                 self._identity.rise()
             calls += self._identity.calls(now_ms, self.cluster)
+        if self.transaction is not None and self.transaction.is_aborting:
+            self._drop(self.transaction.failure)
         if self._can_send:
             calls += self._produce_calls(now_ms)
+        if self.transaction is not None:
+            calls += self.transaction.calls(now_ms, is_settled=self._is_settled)
         return calls
 
     def wake_at_ms(self) -> int | None:
         moments = [self.cluster.wake_at_ms()]
+        if self.transaction is not None:
+            moments.append(self.transaction.wake_at_ms())
         identity = self._present_identity
         if self._identity is not None and self._queues:
             moments.append(self._identity.wake_at_ms())
@@ -216,13 +214,17 @@ class ProducerCore:
 
     @property
     def _present_identity(self) -> Identity | None:
+        if self.transaction is not None:
+            return self.transaction.identity
         return None if self._identity is None else self._identity.current
 
     @property
     def _can_send(self) -> bool:
+        if self.transaction is not None:
+            return self.transaction.can_send
         return self._identity is None or self._identity.current is not None
 
-    def _home(self, record: _Outgoing) -> TopicPartition | None:
+    def _home(self, record: Outgoing) -> TopicPartition | None:
         """Where a record belongs; None while that isn't known."""
         topic, partition = record.delivery.topic, record.partition
         info = self.cluster.topic(topic)
@@ -242,7 +244,7 @@ class ProducerCore:
         led = [each.partition for each in info.partitions.values() if each.leader_id >= 0]
         return choice.choose(led or list(info.partitions), size, self._settings.batch_size)
 
-    def _put(self, where: TopicPartition, record: _Outgoing, now_ms: int) -> None:
+    def _put(self, where: TopicPartition, record: Outgoing, now_ms: int) -> None:
         queue = self._queues.get(where)
         if queue is None:
             queue = self._queues[where] = PartitionQueue(where, self._settings)
@@ -271,23 +273,12 @@ class ProducerCore:
                     self._put(where, record, now_ms)
                 elif record.came_ms <= limit_ms or not (error.retriable or error == 0):
                     self.buffered_bytes -= record.size
-                    record.delivery.refuse(self._no_home(record, error))
+                    record.delivery.refuse(why_homeless(record, error, self.cluster))
                 else:
                     left.append(record)
             if left:
                 self._rooms[topic] = left
                 self.cluster.refresh()
-
-    def _no_home(self, record: _Outgoing, error: ErrorCode) -> Exception:
-        topic = record.delivery.topic
-        if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            return KafkaError(error, f"topic {topic}: {error.message}")
-        if self.cluster.failure is not None:
-            why = f"no node could be asked about topic {topic}: {self.cluster.failure}"
-            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, why)
-        partition = "" if record.partition is None else f" with partition {record.partition}"
-        why = f"there is no topic {topic}{partition}"
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
 
     def _expire(self, now_ms: int) -> None:
         limit_ms = now_ms - self._settings.delivery_timeout_ms
@@ -324,6 +315,8 @@ class ProducerCore:
             node_id = leader.broker.node_id
             if not self._has_slot(node_id):
                 continue
+            if self.transaction is not None and not self.transaction.admits(where):
+                continue
             if sizes.get(node_id, 0) >= self._settings.max_request_size:
                 continue
             batch = queue.take(now_ms, identity)
@@ -351,6 +344,7 @@ class ProducerCore:
         names = {topic.topic_id: name for name, topic in topics.items()}
         batches = {batch.where: batch for batch in load}
         request = ProduceRequest(
+            transactional_id=self._settings.transactional_id,
             acks=self._settings.acks,
             timeout_ms=self._settings.client.request_timeout_ms,
             topic_data=list(topics.values()),
@@ -384,6 +378,7 @@ class ProducerCore:
             answered=answered,
             failed=failed,
             expects_answer=self._settings.acks != 0,
+            max_version=self.transaction.max_produce_version if self.transaction else None,
         )
 
     def _read_answer(
@@ -421,16 +416,16 @@ class ProducerCore:
         elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             # It was written by an earlier attempt, too long ago for the broker to know where.
             self._finish(batch, NO_OFFSET, -1)
-        elif code in _OUT_OF_ORDER and self._identity is not None:
+        elif code in _OUT_OF_ORDER and self._may_wait(queue, batch):
             batch.is_in_flight = False
             if queue.is_head(batch):
                 queue.must_renumber = True
-        elif code in _TOO_LARGE and batch.count > 1:
+        elif code in _TOO_LARGE and batch.count > 1 and self.transaction is None:
             parts = batch.split(self._settings)
             queue.replace(batch, parts)
             self.buffered_bytes += parts[0].size + parts[1].size - batch.size
         else:
-            failure = KafkaError(code, _detail(answer))
+            failure = KafkaError(code, detail_of(answer))
             if code.retriable and leader_is_new:
                 batch.is_in_flight = False
             elif code.retriable:
@@ -441,6 +436,15 @@ class ProducerCore:
                 if code in _FENCED and self._identity is not None:
                     self._identity.forget()
                 self._give_up(batch, failure)
+
+    def _may_wait(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Out of order because one before it is missing: it may come, or numbers may change.
+
+        In a transaction they may not; there the whole transaction has failed.
+        """
+        if self.transaction is not None:
+            return not queue.is_head(batch)
+        return self._identity is not None
 
     def _again(self, batch: Batch, failure: KafkaError, now_ms: int) -> None:
         """The batch may succeed later, unless it has had its attempts."""
@@ -466,6 +470,24 @@ class ProducerCore:
     def _fail(self, queue: PartitionQueue, batch: Batch, failure: Exception) -> None:
         batch.fail(failure)
         self._remove(queue, batch)
+        if self.transaction is not None:
+            self.transaction.batch_failed(failure)
+
+    @property
+    def _is_settled(self) -> bool:
+        return not self._rooms and all(queue.is_empty for queue in self._queues.values())
+
+    def _drop(self, failure: Exception) -> None:
+        """Give up what waits; what is in flight may be written, and is waited for."""
+        for queue in self._queues.values():
+            for batch in list(queue.batches()):
+                if not batch.is_in_flight:
+                    self._fail(queue, batch, failure)
+        for room in self._rooms.values():
+            for record in room:
+                self.buffered_bytes -= record.size
+                record.delivery.refuse(failure)
+        self._rooms.clear()
 
     def _fail_all(self, failure: Exception) -> None:
         for queue in self._queues.values():
@@ -487,14 +509,3 @@ class ProducerCore:
                 random=self._random,
             )
         return backoff
-
-
-def _detail(answer: PartitionProduceResponse) -> str | None:
-    """What the broker says about the batch, and about single records of it."""
-    words = [answer.error_message] if answer.error_message else []
-    words += [
-        f"record {each.batch_index}: {each.batch_index_error_message}"
-        for each in answer.record_errors
-        if each.batch_index_error_message
-    ]
-    return "; ".join(words) or None

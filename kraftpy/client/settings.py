@@ -56,12 +56,22 @@ class ProducerSettings:
     retries: int = _INT32_MAX
     delivery_timeout_ms: int = 120_000
     max_block_ms: int = 60_000
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         if self.acks not in (ACKS_ALL, 0, 1):
             raise ValueError(f"acks must be -1 (all), 0 or 1, not {self.acks}")
         if self.max_in_flight_requests_per_connection < 1:
             raise ValueError("max_in_flight_requests_per_connection must be at least 1")
+        if self.transactional_id == "":
+            raise ValueError("transactional_id must not be empty")
+        if self.transactional_id is not None and not self.is_idempotent:
+            raise ValueError(
+                "transactional_id needs idempotence: acks=-1 (all) and"
+                " max_in_flight_requests_per_connection of at most"
+                f" {_MAX_IN_FLIGHT_OF_IDEMPOTENT}"
+            )
         if self.enable_idempotence:
             if self.acks != ACKS_ALL:
                 raise ValueError("enable_idempotence needs acks=-1 (all)")

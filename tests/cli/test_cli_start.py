@@ -39,6 +39,8 @@ print(json.dumps(sorted(sys.modules)), file=sys.stderr)
         ("topics --help", HEAVY + PROTOCOL + CONFIG),
         ("produce --help", HEAVY + PROTOCOL + CONFIG),
         ("consume --help", HEAVY + PROTOCOL + CONFIG),
+        ("groups --help", HEAVY + PROTOCOL + CONFIG),
+        ("groups list -b 127.0.0.1:1", [*HEAVY[:-1], *CONFIG]),
         ("topics list -b 127.0.0.1:1", [*HEAVY[:-1], *CONFIG]),
         ("storage random-uuid", HEAVY + PROTOCOL + CONFIG),
         ("config list", HEAVY + PROTOCOL),
