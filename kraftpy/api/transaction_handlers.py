@@ -42,5 +42,5 @@ def transaction_handlers(
             groups, group_lookup, replicas=replicas, cluster=cluster, verifier=parts.verifier
         ),
         DescribeTransactionsHandler(service),
-        ListTransactionsHandler(service),
+        ListTransactionsHandler(service, parts.host.defer),
     ]

@@ -8,7 +8,7 @@ processor, so that several at once would only keep the loop busy for longer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
 import trio
@@ -90,6 +90,10 @@ class CoordinatorHost(Generic[_Machine]):
         self.runtime.high_watermark_moved(partition_id, high_watermark)
 
     # Work.
+
+    def defer(self, chore: Iterator[None]) -> None:
+        """Have something long done in the background, a piece at a time."""
+        self._slow.defer(chore)
 
     async def run(self) -> None:
         try:

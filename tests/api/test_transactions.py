@@ -615,3 +615,17 @@ async def test_listing(autojump_clock: object) -> None:
         assert answer.transaction_states == []
         answer = await broker.request(ListTransactionsRequest(transactional_id_pattern="("), 2)
         assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+async def test_a_pattern_does_not_keep_the_node_busy(autojump_clock: object) -> None:
+    """TV-30: others are served while ids are matched with it, which may be many and long."""
+    async with transaction_broker() as broker:
+        names = [f"{'ab' * 5_000}-{number}" for number in range(5)]
+        for name in names:
+            await broker.producer(name)
+        request = ListTransactionsRequest(transactional_id_pattern="(.*a.{8}b){3}.*-[02]")
+        asked = broker.begin(request, 2)
+        assert not asked.answer.outcome
+        answer = await broker.answered(asked)
+        found = sorted(each.transactional_id for each in answer.transaction_states)
+        assert found == [names[0], names[2]]

@@ -5,7 +5,7 @@ Committed state only. Both are reads of a machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,8 +29,6 @@ class ListFilter:
     state_names: Sequence[str] = ()
     producer_ids: Sequence[int] = ()
     longer_than_ms: int = _NO_DURATION
-    matches: Callable[[str], bool] | None = None
-    """Tells which transactional ids are wanted."""
 
     @property
     def unknown_states(self) -> list[str]:
@@ -41,7 +39,6 @@ class ListFilter:
             (not self.state_names or transaction.state.title in self.state_names)
             and (not self.producer_ids or transaction.producer_id in self.producer_ids)
             and (self.longer_than_ms < 0 or wall_ms - transaction.start_ms > self.longer_than_ms)
-            and (self.matches is None or self.matches(transaction.transactional_id))
         )
 
 
