@@ -66,3 +66,12 @@ def test_package_imports_nothing() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "{'kraftpy'}"
+
+
+def test_a_node_starts_without_what_only_some_groups_need() -> None:
+    """RE2 comes with the first group that subscribes by a pattern."""
+    code = "import sys, kraftpy.cli.node, kraftpy.node; print('re2' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "False"
