@@ -20,7 +20,7 @@ FUNCTION_LINES = 70
 MODULE_CODE_LINES = 500
 
 # Where the machine may be reached, beside kraftpy/world itself.
-MACHINE_ROOMS = ("kraftpy/world/", "kraftpy/sim/", "kraftpy/cli/")
+MACHINE_ROOMS = ("kraftpy/world/", "kraftpy/sim/", "kraftpy/cli/", "kraftpy/testing/")
 MACHINE_MODULES = {"kraftpy/client/blocking.py": "for Spark workers, which have no trio loop"}
 
 BANNED_IMPORTS = frozenset(

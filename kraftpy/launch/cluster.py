@@ -57,6 +57,8 @@ class ClusterSpec:
     """None: that of the cluster which is there, or three combined nodes."""
     host: str = "127.0.0.1"
     base_port: int | None = None
+    prefers_usual_ports: bool = True
+    """Without a base port: 9092 and following, if they are free."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """For every node, on top of settings for development."""
     ready_timeout_seconds: float = 60.0
@@ -129,7 +131,7 @@ async def open_cluster(
         world, spec.directory, wanted=spec.shape, otherwise=combined_shape(DEFAULT_NODES)
     )
     try:
-        plans = await _plan(spec, directory.shape, world)
+        plans = await _plan(spec, directory.shape, world, prefers_usual=spec.prefers_usual_ports)
 
         async def move() -> tuple[NodePlan, ...]:
             others = await _plan(spec, directory.shape, world, prefers_usual=False)
@@ -174,7 +176,7 @@ async def open_cluster(
 
 
 async def _plan(
-    spec: ClusterSpec, shape: Shape, world: World, *, prefers_usual: bool = True
+    spec: ClusterSpec, shape: Shape, world: World, *, prefers_usual: bool
 ) -> tuple[NodePlan, ...]:
     ports = await choose_ports(
         world.network,

@@ -105,6 +105,17 @@ def test_a_torn_write_leaves_half_and_ends_the_node() -> None:
     assert (kit.deaths, kit.content()) == (1, b"12345678")
 
 
+async def test_nothing_that_a_dead_node_tries_has_an_effect() -> None:
+    kit = Kit()
+    file = kit.file()
+    kit.faults.fail_everything()
+    with fails_with(errno.EIO):
+        file.pwrite([b"late"], 0)
+    with fails_with(errno.EIO):
+        await kit.disk.rename(PATH, "/other")
+    assert kit.content() == b"12345678"
+
+
 def test_files_of_a_dead_node_are_closed() -> None:
     kit = Kit()
     file, other = kit.file(), kit.disk.open(PATH)
