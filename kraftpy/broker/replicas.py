@@ -33,6 +33,7 @@ from kraftpy.broker.role_changes import Fetchers, RoleChanges
 from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.log.errors import StorageError
 from kraftpy.log.manager import LogManager
+from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -342,9 +343,6 @@ class ReplicaManager:
                 self._lower_minima(lowered)
             self.applied = image
             self.first_applied.set()
-            awaiting, self._awaiting = self._awaiting, []
-            for then in awaiting:
-                then()
             if concerned:
                 self._metrics.roles_changed(concerned)
                 self._tell(concerned)
@@ -354,6 +352,16 @@ class ReplicaManager:
                     len(concerned),
                     (self._clock.monotonic() - started) * 1000,
                 )
+            await self._let_go_on()
+
+    async def _let_go_on(self) -> None:
+        """Those who have awaited leaders that there are now: each is a request."""
+        awaiting, self._awaiting = self._awaiting, []
+        pace = Pace(self._clock)
+        pace.begin()
+        for then in awaiting:
+            then()
+            await pace.rest(0)
 
     def _tell(self, concerned: Sequence[TopicPartition]) -> None:
         for name in concerned:

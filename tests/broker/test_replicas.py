@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from typing import Any
 
 import pytest
@@ -793,3 +794,27 @@ async def test_what_a_directory_holds_that_could_not_be_opened_is_not_known(
         await trio.sleep(61)
         [seen] = [each for each in ("t", "u") if topic_id(each) in rig.replicas.deleted_topics()]
         assert rig.replicas.deleted_topics() == [topic_id(seen)]
+
+
+async def test_who_awaits_a_leader_goes_on_one_after_the_other(rig: Rig) -> None:
+    """Decision 1: each is a request, and thousands of producers may wait for a new topic."""
+    seen: list[str] = []
+
+    def work(name: str) -> None:
+        """For longer than a slice of the loop."""
+        seen.append(name)
+        until = rig.world.clock.monotonic() + 0.004
+        while rig.world.clock.monotonic() < until:
+            pass
+
+    async with rig.running() as replicas:
+        rig.metadata.write(*topic("new", 1, replicas=(1,)))
+        for name in "ab":
+            assert replicas.await_leader("new", topic_id("new"), 0, partial(work, name))
+        for _ in range(10_000):
+            seen.append("other")
+            await trio.lowlevel.checkpoint()
+            if "b" in seen:
+                break
+    assert [each for each in seen if each != "other"] == ["a", "b"]
+    assert "other" in seen[seen.index("a") : seen.index("b")]
