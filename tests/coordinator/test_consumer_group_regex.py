@@ -16,6 +16,7 @@ from coordinator.consumer_kit import (
 from kraftpy.coordinator.groups.regex_pattern import (
     MAX_PATTERN_LENGTH,
     MAX_PROGRAM_SIZE,
+    MAX_UNICODE_CLASSES,
     compile_pattern,
 )
 from kraftpy.coordinator.groups.settings import GroupSettings
@@ -70,6 +71,14 @@ class TestPatterns:
             pattern = pattern[: MAX_PROGRAM_SIZE - 100]
         compiled = compile_pattern(pattern)
         assert [name for name in TOPICS if compiled.fullmatch(name)] == matches
+
+    @pytest.mark.parametrize("name", [r"\p{Greek}", r"\P{Greek}"])
+    def test_one_class_of_unicode_too_many(self, name: str) -> None:
+        """They take long to read: with a thousand of them, it was half a second on the loop."""
+        compile_pattern(name * MAX_UNICODE_CLASSES)
+        with pytest.raises(CoordinatorError) as error:
+            compile_pattern(name * (MAX_UNICODE_CLASSES + 1))
+        assert error.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
     def test_one_instruction_too_many(self) -> None:
         size = compile_pattern("a").programsize
