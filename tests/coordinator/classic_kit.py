@@ -40,6 +40,19 @@ def subscription(*topics: str, version: int = 1) -> bytes:
     return struct.pack(">h", version) + encode_bytes(message, version)
 
 
+class Watched(str):
+    """A name that counts how often it is compared with another."""
+
+    __slots__ = ()
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Watched.comparisons += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
 class ClassicRig(ShardRig[GroupMachine]):
     """The shard; everything is committed at once unless a test says otherwise."""
 

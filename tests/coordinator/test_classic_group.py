@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from coordinator.classic_kit import subscription
+from coordinator.classic_kit import Watched, subscription
 
 from kraftpy.coordinator.groups.classic_group import ClassicGroup, ClassicState
 from kraftpy.coordinator.groups.classic_member import ClassicMember, JoinProtocol
@@ -42,6 +42,16 @@ def test_a_draw_is_decided_by_the_earliest_member() -> None:
     """GRP-18"""
     assert group_of(m1=["B", "A"], m2=["A", "B"]).select_protocol() == "B"
     assert group_of(m1=["A", "B"], m2=["B", "A"]).select_protocol() == "A"
+
+
+def test_a_thousand_protocols_are_not_compared_with_each_other() -> None:
+    """GRP-18: a client may know as many as fit into a request, and must not keep a node busy."""
+    common = [Watched(f"common-{number}") for number in range(1000)]
+    own = [Watched(f"own-{number}") for number in range(1000)]
+    group = group_of(m1=common, m2=own + common)
+    Watched.comparisons = 0
+    assert group.select_protocol() == "common-0"
+    assert Watched.comparisons < 10_000
 
 
 def test_nobody_votes() -> None:

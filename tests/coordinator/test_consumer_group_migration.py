@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from coordinator.classic_kit import Watched
 from coordinator.consumer_kit import INTERVAL_MS, Client, ConsumerRig, Owned, assigned, types
 from coordinator.mixed_kit import CLASSIC_SESSION_MS, REBALANCE_MS, ClassicClient
 
@@ -18,6 +19,7 @@ from kraftpy.coordinator.groups.consumer_records import current_record
 from kraftpy.coordinator.groups.settings import GroupSettings, MigrationPolicy
 from kraftpy.coordinator.outcome import CoordinatorError, Outcome
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.schema.k11_join_group import JoinGroupRequestProtocol
 
 DELAY_MS = 3000
 LOST = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
@@ -468,6 +470,25 @@ class TestClassicMembers:
         assert other.join().error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         old.protocol = "sticky"
         assert old.join().answer.error_code == 0
+
+    def test_a_thousand_protocols_are_not_compared_with_each_other(self) -> None:
+        rig = ConsumerRig({"t": 4}, settings=settings())
+        Client(rig, "new", ["t"]).join()
+
+        def protocols(name: str) -> list[JoinGroupRequestProtocol]:
+            return [
+                JoinGroupRequestProtocol(name=Watched(f"{name}-{number}"), metadata=metadata)
+                for number in range(1000)
+            ]
+
+        first = ClassicClient(rig, "a", ["t"], instance="a")
+        metadata = first.subscription()
+        assert first.join(protocols=protocols("a")).answer.error_code == 0
+        Watched.comparisons = 0
+        second = ClassicClient(rig, "b", ["t"], instance="b")
+        refused = second.join(protocols=protocols("b"))
+        assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert Watched.comparisons < 10_000
 
     def test_bytes_that_are_no_subscription(self) -> None:
         rig = ConsumerRig({"t": 4}, settings=settings())

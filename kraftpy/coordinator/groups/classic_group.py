@@ -315,9 +315,9 @@ class ClassicGroup(Group):
 
         If several are preferred by as many, the one that the earliest member among them prefers.
         """
-        candidates = [
+        candidates = {
             name for name, count in self._supporters.items() if count == len(self.members)
-        ]
+        }
         votes: dict[str, int] = {}
         for member in self.members.values():
             name = member.vote(candidates)

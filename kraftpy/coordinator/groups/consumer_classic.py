@@ -126,14 +126,13 @@ class ClassicMembersOfConsumerGroups:
         )
         if not is_known and len(group.members) >= self._core.settings.consumer_max_size:
             raise CoordinatorError(ErrorCode.GROUP_MAX_SIZE_REACHED)
-        others = [
-            member.profile.classic
+        known_to_others = [
+            {name for name, _ in member.profile.classic.protocols}
             for member in group.members.values()
             if member.profile.classic is not None and member.member_id != request.member_id
         ]
         is_common = any(
-            all(name in (known for known, _ in other.protocols) for other in others)
-            for name, _ in call.protocols
+            all(name in known for known in known_to_others) for name, _ in call.protocols
         )
         if request.protocol_type != CONSUMER_PROTOCOL or not is_common:
             raise CoordinatorError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
