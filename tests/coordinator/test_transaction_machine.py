@@ -24,6 +24,7 @@ from kraftpy.coordinator.transactions.state import (
     TransactionState,
     check_transition,
     grouped,
+    merged,
     record_of,
     transaction_of,
 )
@@ -257,6 +258,25 @@ def test_the_first_partition_begins_the_transaction() -> None:
     rig.add(producer, A1)
     rig.add(producer, A0, B0)
     assert len(rig.records()) == count
+
+
+def test_a_thousand_partitions_are_not_compared_with_each_other() -> None:
+    """A transaction over many partitions has them added one after the other."""
+
+    class Watched(int):
+        comparisons = 0
+
+        def __eq__(self, other: object) -> bool:
+            Watched.comparisons += 1
+            return int.__eq__(self, other)
+
+        __hash__ = int.__hash__
+
+    old = transaction_in(ONGOING, partitions={"a": tuple(map(Watched, range(1000)))})
+    new = replace(old, partitions=merged(old.partitions, {"a": (1000,)}))
+    Watched.comparisons = 0
+    check_transition(old, new)
+    assert Watched.comparisons < 10_000
 
 
 def test_adding_is_answered_when_it_is_committed() -> None:

@@ -178,10 +178,10 @@ class TransactionMachine:
         _check_identity(transaction, identity)
         if transaction.state.is_decided:
             raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        known = transaction.partitions
+        known = {topic: frozenset(transaction.partitions.get(topic, ())) for topic in partitions}
         return {
             (topic, index): ErrorCode.NONE
-            if index in known.get(topic, ())
+            if index in known[topic]
             else ErrorCode.TRANSACTION_ABORTABLE
             for topic, indexes in partitions.items()
             for index in indexes

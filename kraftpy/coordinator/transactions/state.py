@@ -144,9 +144,8 @@ class Transaction:
     def contains(self, partitions: Partitions) -> bool:
         own = self.partitions
         return all(
-            index in own.get(topic, ())
+            frozenset(own.get(topic, ())).issuperset(indexes)
             for topic, indexes in partitions.items()
-            for index in indexes
         )
 
     def completed(self, now_ms: int) -> Transaction:
