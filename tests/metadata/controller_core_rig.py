@@ -22,7 +22,12 @@ from kraftpy.metadata.controller.metrics import ControllerMetrics
 from kraftpy.metadata.controller.operations import Controls, Operation, Turn
 from kraftpy.metadata.controller.parts import ControllerParts, assemble, make_controls
 from kraftpy.metadata.controller.periodic import PeriodicTask
-from kraftpy.metadata.controller.result import Caller, ControllerError, ControllerResult
+from kraftpy.metadata.controller.result import (
+    Caller,
+    ControllerError,
+    ControllerResult,
+    Outcome,
+)
 from kraftpy.metadata.controller.settings import ControllerSettings
 from kraftpy.metadata.features import default_levels
 from kraftpy.metadata.image import MetadataImage
@@ -119,7 +124,7 @@ class Rig:
         *,
         bootstrap: tuple[r.MetadataRecord, ...] = BOOTSTRAP,
         bring_online: Callable[[str | None], ControllerResult[bool]] = nothing_more,
-        reevaluate: Callable[[], ControllerResult[bool]] = lambda: ControllerResult((), False),
+        reevaluate: Callable[[], Outcome[None]] = lambda: ControllerResult((), None),
         max_queue_ms: int | None = None,
         heartbeat_late: Callable[[object, Turn], None] | None = None,
         settings: ControllerSettings | None = None,

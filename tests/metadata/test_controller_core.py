@@ -25,7 +25,7 @@ from kraftpy.metadata.controller.effects import (
 )
 from kraftpy.metadata.controller.event_queue import ControllerState
 from kraftpy.metadata.controller.operations import Turn
-from kraftpy.metadata.controller.result import Caller, ControllerError, ControllerResult
+from kraftpy.metadata.controller.result import Caller, ControllerError, ControllerResult, Part
 from kraftpy.metadata.controller.transitions import ReplicaState
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.world import InternalInvariant
@@ -280,23 +280,26 @@ def test_a_transaction_left_open_on_a_used_log_is_only_aborted() -> None:
     assert rig.context.image == rig.fold()
 
 
-def test_activation_puts_right_what_it_finds_piece_by_piece() -> None:
-    """CTL-13: the first piece before anybody is served, each when the one before has happened."""
-    pieces = ["x", "y"]
+def test_activation_puts_right_what_it_finds_part_by_part() -> None:
+    """CTL-13: before anybody is served, each part when the one before has happened."""
     seen: list[list[str]] = []
 
-    def reevaluate() -> ControllerResult[bool]:
+    def bring_online(topic_name: str | None) -> ControllerResult[bool]:
         seen.append(rig.names)
-        return ControllerResult((topic(pieces.pop(0)),) if pieces else (), bool(pieces))
+        return ControllerResult((topic("z"),), False)
 
-    rig = Rig(reevaluate=reevaluate)
+    def proceed(next_offset: int) -> ControllerResult[None]:
+        seen.append(rig.names)
+        assert next_offset == rig.appended[-1].base_offset + 1
+        return ControllerResult((topic("y"),), None)
+
+    order = ["x", "y", "z", "user"]
+    rig = Rig(reevaluate=lambda: Part((topic("x"),), proceed), bring_online=bring_online)
     rig.submit(1, Create(("user",)))
     rig.lead(1)
     rig.run()
-    assert rig.names == ["user", "x"]
-    rig.run_until(rig.now_ms + 100)
-    assert seen == [[], ["user", "x"]]
-    assert rig.names == ["user", "x", "y"]
+    assert seen == [["x"], ["x", "y"]]
+    assert [each.records for each in rig.appended][-4:] == [(topic(name),) for name in order]
 
 
 def test_partitions_are_brought_online_in_pieces() -> None:

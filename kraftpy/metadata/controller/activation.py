@@ -66,18 +66,18 @@ def activation_records(
     return tuple(records)
 
 
-def take_absent_offline(context: ControllerContext) -> Outcome[bool]:
-    """Take every fenced broker out of what it leads and is in sync with. Nothing is left then."""
+def take_absent_offline(context: ControllerContext) -> Outcome[None]:
+    """Take every fenced broker out of what it leads and is in sync with."""
     fenced = [broker.broker_id for broker in context.image.brokers.values() if broker.fenced]
     return _take_offline(context, fenced)
 
 
-def _take_offline(context: ControllerContext, broker_ids: list[int]) -> Outcome[bool]:
+def _take_offline(context: ControllerContext, broker_ids: list[int]) -> Outcome[None]:
     if not broker_ids:
-        return ControllerResult((), False)
+        return ControllerResult((), None)
     first, *others = broker_ids
 
-    def go_on(records: tuple[PartitionChangeRecord, ...], _: int) -> Outcome[bool]:
+    def go_on(records: tuple[PartitionChangeRecord, ...], _: int) -> Outcome[None]:
         # The next one's changes are made out of what this one's have left.
         return Part(records, lambda _: _take_offline(context, others))
 

@@ -392,16 +392,6 @@ class Controller:
 
     # What is done in pieces, with everybody who waits served in between.
 
-    def _reevaluate(self, now_ms: int) -> None:
-        self._carry_out(self._parts.reevaluate(), self._reevaluated, now_ms)
-
-    def _reevaluated(self, has_more: bool, now_ms: int) -> None:
-        if has_more:
-            again = Event("reevaluate", EventKind.REELECT, self._reevaluate)
-            self._queue.defer(again.name, again, now_ms + MORE_DELAY_MS)
-        else:
-            self._bring_online(None, now_ms)
-
     def _bring_online(self, topic_name: str | None, now_ms: int) -> None:
         done = partial(self._brought_online, topic_name)
         self._carry_out(self._parts.bring_online(topic_name), done, now_ms)
@@ -454,7 +444,9 @@ class Controller:
         self._append(ControllerResult(records, None), now_ms)
         self._tasks.start(now_ms)
         self._probing.look_at(now_ms + context.settings.probe_after_ms)
-        self._reevaluate(now_ms)
+        self._carry_out(
+            self._parts.reevaluate(), lambda _, now_ms: self._bring_online(None, now_ms), now_ms
+        )
 
     def _give_up(self, kind: EventKind, now_ms: int, *, must_resign: bool = False) -> None:
         """Stop being the controller, now: before any image of another one's records can come."""

@@ -44,8 +44,8 @@ class ControllerParts:
     tasks: Sequence[PeriodicTask]
     # The records that an empty log begins with; metadata.version is the first.
     bootstrap: tuple[MetadataRecord, ...]
-    # A part of what a new controller finds to be put right; whether there is more.
-    reevaluate: Callable[[], Outcome[bool]]
+    # What a new controller finds to be put right.
+    reevaluate: Callable[[], Outcome[None]]
     # Leaders for the partitions that have none, of one topic or of all; whether there are more.
     bring_online: Callable[[str | None], Outcome[bool]]
     # Fences a broker of whose death there is evidence.
