@@ -261,6 +261,19 @@ class TestDeletedTopics:
         rig.commit()
         assert partitions(rig) == []
 
+    def test_the_log_fails(self) -> None:
+        """Nobody would find them again, but the consumers of the next topic of that name."""
+        rig = ClassicRig()
+        for group_id in ("g", "h"):
+            rig.commit_offset("t", 0, 1, group_id=group_id)
+        self.delete(rig, "t")
+        rig.fail_next(ErrorCode.NOT_ENOUGH_REPLICAS)
+        rig.advance(100)
+        rig.commit_offset("t", 0, 2, group_id="h")
+        rig.advance(1000)
+        assert partitions(rig, "g") == []
+        assert partitions(rig, "h") == [("t", 0)]
+
     def test_a_topic_that_grows_is_not_deleted(self) -> None:
         rig = ClassicRig()
         rig.commit_offset("t", 0, 1)

@@ -1,8 +1,9 @@
 """What becomes of offsets that nobody needs: they expire, or go with their topic.
 
 Both mean to look at every offset of the shard, which may be many. It is done group by group, so
-many at a time that others hardly notice, each part an operation with its own tombstones. What is
-not done because the shard moves, or because a write fails, is done by the next round.
+many at a time that others hardly notice, each part an operation with its own tombstones. What does
+not expire because the shard moves, or because a write fails, does so in the next round. There is no
+next round for deleted topics: they are begun anew when a write fails.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kraftpy.coordinator.groups.metrics import GroupMetrics
 from kraftpy.coordinator.groups.offsets import Offsets, offset_tombstone
 from kraftpy.coordinator.groups.offsets_state import StoredOffset
 from kraftpy.coordinator.groups.settings import GroupSettings
-from kraftpy.coordinator.outcome import CoordinatorRecord, Outcome
+from kraftpy.coordinator.outcome import CoordinatorError, CoordinatorRecord, Outcome
 from kraftpy.coordinator.ports import ShardContext
 from kraftpy.protocol.schema.group_records import OffsetCommitKey
 
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _EXPIRY_KEY: Final = "expire-offsets"
 _DELETION_KEY: Final = "delete-offsets-of-topics"
+_RETRY_MS: Final = 500
 # Offsets that are looked at in one go: about a millisecond.
 _SLICE: Final = 500
 
@@ -115,17 +117,27 @@ class OffsetsExpiry:
         for name in names:
             self._deleted[name] = self._offsets.end_offset
         if self._deleted:
-            group_ids = deque(self._offsets.state.group_ids())
-            self._context.timers.schedule(_DELETION_KEY, 0, partial(self._delete, group_ids))
+            self._start_deletion(0)
+
+    def _start_deletion(self, delay_ms: int) -> None:
+        group_ids = deque(self._offsets.state.group_ids())
+        self._context.timers.schedule(_DELETION_KEY, delay_ms, partial(self._delete, group_ids))
 
     def _delete(self, group_ids: deque[str]) -> Outcome[None]:
+        deleted = dict(self._deleted)
         records = self._slice(group_ids, self._deleted_of)
         if group_ids:
             self._context.timers.schedule(_DELETION_KEY, 0, partial(self._delete, group_ids))
         else:
             log.info("offsets of deleted topics are removed: %s", ", ".join(self._deleted))
             self._deleted.clear()
-        return Outcome(records, is_atomic=False)
+
+        def settled(error: CoordinatorError | None) -> None:
+            if error is not None:
+                self._deleted = {**deleted, **self._deleted}
+                self._start_deletion(_RETRY_MS)
+
+        return Outcome(records, settled=settled, is_atomic=False)
 
     def _deleted_of(self, group_id: str) -> tuple[list[CoordinatorRecord], int]:
         partitions = self._offsets.state.partitions_of(group_id)
