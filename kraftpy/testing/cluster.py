@@ -21,6 +21,8 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
+import trio
+
 from kraftpy.client.blocking import BlockingConnection
 from kraftpy.faults.drawing import DRAWN, draw_fault
 from kraftpy.faults.language import (
@@ -235,9 +237,11 @@ class KafkaCluster:
         for node in list(self._paused):
             await self._apply_to_process("resume", node)
         await self._backend.switchboard.heal()
-        for node in self.nodes:
-            if node not in self.running:
-                await self._backend.start(node)
+        # All at once: one alone may not be a quorum, and would wait for the others.
+        async with trio.open_nursery() as nursery:
+            for node in self.nodes:
+                if node not in self.running:
+                    nursery.start_soon(self._backend.start, node)
 
 
 @contextmanager

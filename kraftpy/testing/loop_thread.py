@@ -41,7 +41,7 @@ class LoopThread(Generic[T]):
                 done.cancel()
                 raise
             except Exception as error:
-                done.set_exception(error)
+                done.set_exception(_plain(error))
 
         try:
             self._token.run_sync_soon(self._nursery.start_soon, work)

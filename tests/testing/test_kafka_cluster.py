@@ -216,6 +216,22 @@ def test_faults_that_make_no_sense_are_refused(kafka_cluster_session: KafkaClust
     assert [text for _, text in cluster.journal] == ["kill node=3"]
 
 
+def test_a_cluster_comes_back_from_the_death_of_all_nodes(
+    kafka_cluster_session: KafkaCluster,
+) -> None:
+    """N2, `all`"""
+    cluster = kafka_cluster_session
+    create_topic(cluster, "all")
+    assert send(producer(cluster), "all", b"kept") == 0
+    for node in cluster.nodes:
+        cluster.kill(node)
+    assert cluster.running == ()
+    with pytest.raises(LookupError, match="nobody leads all-0"):
+        cluster.leader_of("all")
+    cluster.heal()
+    assert read(cluster, "all", 1) == [b"kept"]
+
+
 def test_what_is_drawn_hangs_on_the_seed(kafka_cluster_session: KafkaCluster) -> None:
     cluster = kafka_cluster_session
     names = ["partition", "delay", "one-way", "fail-next"]
