@@ -86,6 +86,10 @@ class Timer:
         """Do by hand what the reaper would do now. False if nothing was due, to run or to move."""
         return sum(1 for _ in self._pieces()) > 0
 
+    def next_deadline_ms(self) -> int | None:
+        """When there is something to do for the wheel; None if there are no timers."""
+        return self._wheel.next_deadline_ms()
+
     def inspect(self) -> WheelView:
         return self._wheel.inspect()
 
