@@ -13,7 +13,7 @@ one thread at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from kraftpy.client.admin_core import AdminCore, Operation
 from kraftpy.client.blocking import fresh_random, now_ms, wall_ms
@@ -21,20 +21,22 @@ from kraftpy.client.blocking_driver import BlockingDriver
 from kraftpy.client.calls import TopicPartition
 from kraftpy.client.consumer_core import ConsumerCore, PartitionRecords
 from kraftpy.client.errors import KafkaError
-from kraftpy.client.group_core import GroupCore
 from kraftpy.client.group_listener import Listeners
-from kraftpy.client.group_member import GroupMetadata
-from kraftpy.client.group_offsets import Commit, OffsetAndMetadata
 from kraftpy.client.leader_questions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAnswer
 from kraftpy.client.positions import PartitionProgress
 from kraftpy.client.producer_batch import Delivery, RecordMetadata
 from kraftpy.client.producer_core import ProducerCore
 from kraftpy.client.settings import AdminSettings, ConsumerSettings, ProducerSettings
 from kraftpy.client.topic_wait import TopicWait
-from kraftpy.client.transaction_manager import Step, TransactionManager
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.records.reader import Header
 from kraftpy.world import Address
+
+if TYPE_CHECKING:
+    from kraftpy.client.group_core import GroupCore
+    from kraftpy.client.group_member import GroupMetadata
+    from kraftpy.client.group_offsets import Commit, OffsetAndMetadata
+    from kraftpy.client.transaction_manager import Step, TransactionManager
 
 __all__ = ["BlockingAdmin", "BlockingConsumer", "BlockingProducer"]
 
@@ -160,6 +162,9 @@ class BlockingConsumer:
         self._core = ConsumerCore(bootstrap, self._settings, random)
         self._optional_group: GroupCore | None = None
         if self._settings.group_id is not None:
+            # Commands without a group start sooner without this.
+            from kraftpy.client.group_core import GroupCore
+
             self._optional_group = GroupCore(self._core, self._settings, random)
         self._driver = BlockingDriver(self._optional_group or self._core, self._settings.client)
         self._listeners: Listeners[None] = Listeners()

@@ -170,6 +170,8 @@ class GroupOffsets:
 
     def calls(self, now_ms: int) -> list[Call]:
         calls = []
+        self._commits = [run for run in self._commits if not run.is_done]
+        self._lookups = [run for run in self._lookups if not run.is_done]
         runs: list[Commit | CommittedLookup] = [*self._commits, *self._lookups]
         for run in runs:
             if self._finder.failure is not None:
@@ -180,13 +182,13 @@ class GroupOffsets:
                 run.finish(KafkaError(ErrorCode.REQUEST_TIMED_OUT, why))
             elif not run.is_in_flight and run.not_before_ms <= now_ms and self._finder.address:
                 calls += self._call(run)
-        self._commits = [run for run in self._commits if not run.is_done]
-        self._lookups = [run for run in self._lookups if not run.is_done]
         return calls
 
     def wake_at_ms(self) -> int | None:
         moment = None
         for run in (*self._commits, *self._lookups):
+            if run.is_done:
+                continue
             moment = earliest(moment, run.expires_ms)
             if not run.is_in_flight and self._finder.address is not None:
                 moment = earliest(moment, run.not_before_ms)

@@ -26,7 +26,6 @@ from kraftpy.client.producer_batch import NO_OFFSET, Batch, Delivery, Identity
 from kraftpy.client.producer_identity import IdentityKeeper
 from kraftpy.client.producer_partition import PartitionQueue
 from kraftpy.client.producer_record import Outgoing, detail_of, most_bytes, why_homeless
-from kraftpy.client.transaction_manager import TransactionManager
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.protocol.schema.k00_produce import (
@@ -40,6 +39,7 @@ from kraftpy.records.reader import Header
 
 if TYPE_CHECKING:
     from kraftpy.client.settings import ProducerSettings
+    from kraftpy.client.transaction_manager import TransactionManager
     from kraftpy.world import Address, Random
 
 __all__ = ["ProducerCore"]
@@ -76,6 +76,9 @@ class ProducerCore:
         self.transaction: TransactionManager | None = None
         self._identity: IdentityKeeper | None = None
         if settings.transactional_id is not None:
+            # Commands without transactions start sooner without this.
+            from kraftpy.client.transaction_manager import TransactionManager
+
             self.transaction = TransactionManager(self.cluster, settings, random)
         elif settings.is_idempotent:
             self._identity = IdentityKeeper(settings, random)
