@@ -646,6 +646,24 @@ class TestFailedWrites:
         assert rig.group().members.keys() == {"b"}
 
 
+def test_a_topic_that_is_listed_twice_is_owned_in_both_places() -> None:
+    """CGP-20: what the member has not given up is not given to another."""
+    rig = ConsumerRig({"t": 4}, settings=GroupSettings(consumer_assignment_interval_ms=0))
+    old, new = Client(rig, "old", ["t"]), Client(rig, "new", ["t"])
+    old.join()
+    new.join()
+    old.short_beat()
+    assert rig.member("old").current.state is MemberState.UNREVOKED_PARTITIONS
+    places = [
+        TopicPartitions(topic_id=topic_id("t"), partitions=partitions)
+        for partitions in ([2, 3], [0, 1])
+    ]
+    old.beat(topic_partitions=places)
+    new.beat()
+    assert rig.held("new") == {}
+    assert rig.member("old").current.state is MemberState.UNREVOKED_PARTITIONS
+
+
 def test_group_states() -> None:
     """CGP-27."""
     rig = ConsumerRig({"t": 4})

@@ -8,17 +8,27 @@ from random import Random
 
 import pytest
 from coordinator.classic_kit import Watched
-from coordinator.consumer_kit import INTERVAL_MS, Client, ConsumerRig, Owned, assigned, types
+from coordinator.consumer_kit import (
+    INTERVAL_MS,
+    Client,
+    ConsumerRig,
+    Owned,
+    assigned,
+    image_with,
+    topic_id,
+    types,
+)
 from coordinator.mixed_kit import CLASSIC_SESSION_MS, REBALANCE_MS, ClassicClient
 
 from kraftpy.coordinator.groups.classic_group import ClassicGroup
-from kraftpy.coordinator.groups.consumer_embedded import decode_assignment
+from kraftpy.coordinator.groups.consumer_embedded import decode_assignment, partitions_by_id
 from kraftpy.coordinator.groups.consumer_group import ConsumerGroup
 from kraftpy.coordinator.groups.consumer_member import MemberState
 from kraftpy.coordinator.groups.consumer_records import current_record
 from kraftpy.coordinator.groups.settings import GroupSettings, MigrationPolicy
 from kraftpy.coordinator.outcome import CoordinatorError, Outcome
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.schema.consumer_protocol import TopicPartition
 from kraftpy.protocol.schema.k11_join_group import JoinGroupRequestProtocol
 
 DELAY_MS = 3000
@@ -750,6 +760,15 @@ class TestRollingChange:
         group = rig.machine.directory.get("g")
         assert group is not None
         assert group.state_name == "Stable"
+
+
+def test_a_topic_that_is_listed_twice_is_owned_in_both_places() -> None:
+    image = image_with({"t": 4, "u": 1})
+    places = [
+        TopicPartition(topic=topic, partitions=partitions)
+        for topic, partitions in (("t", [2, 3]), ("gone", [1]), ("u", []), ("t", [0, 3]))
+    ]
+    assert partitions_by_id(places, image) == {topic_id("t"): {0, 2, 3}}
 
 
 def test_an_answer_has_what_is_kept_after_an_upgrade() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 from kraftpy.coordinator.assignors.assignor import Partitions
+from kraftpy.coordinator.groups.consumer_member import gathered
 from kraftpy.metadata.image import MetadataImage
 from kraftpy.protocol.codec import DecodeError, decode, encode_bytes
 from kraftpy.protocol.schema.consumer_protocol import (
@@ -76,9 +77,7 @@ def embedded_version(data: bytes) -> int:
 
 def partitions_by_id(topics: Iterable[TopicPartition], image: MetadataImage) -> Partitions:
     """By topic id; topics that don't exist are left out."""
-    partitions = {}
-    for each in topics:
-        topic = image.topics.get(each.topic)
-        if topic is not None and each.partitions:
-            partitions[topic.topic_id] = frozenset(each.partitions)
-    return partitions
+    known = [(image.topics.get(each.topic), each.partitions) for each in topics]
+    return gathered(
+        (topic.topic_id, partitions) for topic, partitions in known if topic is not None
+    )

@@ -29,6 +29,7 @@ from kraftpy.coordinator.groups.consumer_member import (
     Held,
     MemberProfile,
     MemberState,
+    gathered,
     partitions_of,
 )
 from kraftpy.coordinator.groups.group import Group
@@ -287,7 +288,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
     topics = request.topic_partitions
     if topics is None:
         return None
-    return {topic.topic_id: frozenset(topic.partitions) for topic in topics if topic.partitions}
+    return gathered((topic.topic_id, topic.partitions) for topic in topics)
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:

@@ -8,7 +8,7 @@ Everything here is immutable; a change makes a new member.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final, TypeAlias
@@ -28,6 +28,7 @@ __all__ = [
     "Held",
     "MemberProfile",
     "MemberState",
+    "gathered",
     "partitions_of",
 ]
 
@@ -132,3 +133,11 @@ class ConsumerMember:
 def partitions_of(held: Held) -> Partitions:
     """The same without epochs."""
     return {topic_id: frozenset(epochs) for topic_id, epochs in held.items()}
+
+
+def gathered(places: Iterable[tuple[Uuid, Iterable[int]]]) -> Partitions:
+    """What a client lists by topics, of which it may name one in several places."""
+    found: dict[Uuid, set[int]] = {}
+    for topic_id, partitions in places:
+        found.setdefault(topic_id, set()).update(partitions)
+    return {topic_id: frozenset(partitions) for topic_id, partitions in found.items() if partitions}
