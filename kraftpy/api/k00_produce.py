@@ -10,9 +10,10 @@ is nobody to tell, but for the connection, which is closed (NET-92).
 
 Clients don't write to internal topics, except for the admin client of Kafka's own tools.
 
-A request with a transactional id may have to wait before it is appended, for a word of the
-transaction coordinator (transactional_produce.py). Then its batches are copied, and the connection
-keeps its order: what comes behind must not be appended before.
+A request may have to wait before it is appended: for a log that is being made, since clients may
+know of a new leader before it is one; or, with a transactional id, for a word of the transaction
+coordinator (transactional_produce.py). Then its batches are copied, and the connection keeps its
+order: what comes behind must not be appended before.
 """
 
 from __future__ import annotations
