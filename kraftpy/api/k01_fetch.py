@@ -171,7 +171,7 @@ class FetchHandler(Handler):
         self._count_bytes(result, terms)
         cold = list(_cold_slices(result))
         if cold:
-            self._spawn(partial(_warm_and_respond, cold, response, context))
+            self._spawn(partial(context.respond_with, partial(_warmed, cold, response)))
         else:
             context.respond(response)
 
@@ -311,13 +311,12 @@ def _cold_slices(result: FetchResult) -> Iterator[FileSlice]:
             yield part
 
 
-async def _warm_and_respond(
-    cold: Iterable[FileSlice], response: FetchResponse, context: RequestContext
-) -> None:
+async def _warmed(cold: Iterable[FileSlice], response: FetchResponse) -> FetchResponse:
+    """The answer, when what it consists of is in memory."""
     try:
         for part in cold:
             await part.file.warm(part.position, part.length)
     except OSError as error:
         # Sending meets the same error, and then the connection is closed.
         log.warning("could not read ahead for a fetch: %s", error)
-    context.respond(response)
+    return response
