@@ -3,33 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-
-TIMEOUT_SECONDS = 120
-
-
-def run_pytest(directory: Path, source: str, *options: str) -> str:
-    """What pytest prints about these tests."""
-    (directory / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
-    (directory / "test_user.py").write_text(source)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            # Whether or not it is installed already, it is the one of this tree.
-            *("-p", "no:kraftpy", "-p", "kraftpy.testing.plugin", *options),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_SECONDS,
-        cwd=directory,
-    )
-    return done.stdout + done.stderr
+from pytest_runs import run_pytest
 
 
 def test_pytest_finds_the_plugin_where_kraftpy_is_installed(request: pytest.FixtureRequest) -> None:
@@ -49,7 +27,7 @@ def test_nothing_heavy():
     assert heavy == []
     assert "trio" not in sys.modules
 """
-    said = run_pytest(tmp_path, source, "-p", "no:trio", "-p", "no:anyio")
+    said = run_pytest(tmp_path, {"test_user.py": source})
     assert "1 passed" in said, said
 
 
@@ -70,7 +48,7 @@ def test_good_luck(kafka_cluster):
 
 
 def test_a_failure_tells_its_seed_and_the_seed_repeats_it(tmp_path: Path) -> None:
-    said = run_pytest(tmp_path, FAILING)
+    said = run_pytest(tmp_path, {"test_user.py": FAILING})
     assert "1 failed, 1 passed" in said, said
     [command] = re.findall(r"^again: pytest (.*)$", said, re.MULTILINE)
     faults = re.findall(r"^ +[\d.]+ s  (.*)$", said, re.MULTILINE)
@@ -78,7 +56,8 @@ def test_a_failure_tells_its_seed_and_the_seed_repeats_it(tmp_path: Path) -> Non
     assert re.fullmatch(r"--kafka-seed \d+ 'test_user.py::test_bad_luck'", command)
     assert len(re.findall(r"^node \d runs$", said, re.MULTILINE)) == 3
 
-    again = run_pytest(tmp_path, FAILING, *command.replace("'", "").split())
+    options = command.replace("'", "").split()
+    again = run_pytest(tmp_path, {"test_user.py": FAILING}, *options)
     assert "1 failed" in again
     assert re.findall(r"^ +[\d.]+ s  (.*)$", again, re.MULTILINE) == faults
 
@@ -109,7 +88,7 @@ def test_three(kafka_cluster):
 
 
 def test_a_session_has_one_cluster_that_is_healed_between_tests(tmp_path: Path) -> None:
-    said = run_pytest(tmp_path, SHARED)
+    said = run_pytest(tmp_path, {"test_user.py": SHARED})
     assert "3 passed" in said, said
 
 
@@ -123,7 +102,7 @@ def test_never(kafka_cluster):
 
 
 def test_wrong_settings_are_an_error_that_names_them(tmp_path: Path) -> None:
-    said = run_pytest(tmp_path, WRONG)
+    said = run_pytest(tmp_path, {"test_user.py": WRONG})
     assert "1 error" in said, said
     assert "broker.session.timeout.ms" in said
     assert "WrongSettingsError" in said

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from pytest_runs import run_pytest
 
 from kraftpy.faults.language import FAULTS
 from kraftpy.testing.cluster import KafkaCluster
 from kraftpy.testing.options import ClusterOptions
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "testing-with-kraftpy.md"
-TIMEOUT_SECONDS = 250
 
 
 @pytest.mark.compat
@@ -24,23 +22,10 @@ def test_the_examples_pass_as_printed(tmp_path: Path) -> None:
     """In files of the names that they begin with, in one run of pytest without our settings."""
     blocks = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     assert len(blocks) == DOCUMENT.read_text().count("```python")
-    for name, source in blocks:
-        (tmp_path / name).write_text(source)
-    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *("-p", "no:kraftpy", "-p", "kraftpy.testing.plugin"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_SECONDS,
-        cwd=tmp_path,
-    )
+    said = run_pytest(tmp_path, dict(blocks))
     tests = sum(len(re.findall(r"^def test_", source, re.MULTILINE)) for _, source in blocks)
     # One of them has two parameters.
-    assert f"{tests + 1} passed" in done.stdout, done.stdout + done.stderr
+    assert f"{tests + 1} passed" in said, said
 
 
 def test_every_fault_is_in_the_table() -> None:
