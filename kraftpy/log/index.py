@@ -56,10 +56,12 @@ class OffsetIndex(SegmentIndex[OffsetPosition]):
             )
         self._append(self._relative(offset), position, OffsetPosition(offset, position))
 
-    def first_from_position(self, position: int) -> OffsetPosition | None:
-        """The first entry at or behind `position`: an offset surely above what is before it."""
-        slot = self._floor_slot(position - 1, self._POSITION) + 1
-        return self.entry(slot) if slot < self.entry_count else None
+    def slot_from_position(self, position: int) -> int:
+        """The first slot at or behind `position`, whose offset is above what is before that.
+
+        The count of entries if there is none.
+        """
+        return self._floor_slot(position - 1, self._POSITION) + 1
 
     def sanity_check(self) -> None:
         """Reads the last entry."""

@@ -217,6 +217,7 @@ class ReadableLog(ABC):
         self, segment: Segment, start_offset: int, found: ReadInfo
     ) -> tuple[AbortedTransaction, ...]:
         upper_bound = segment.upper_bound_offset(found)
+        self.notice_damage(segment)
         if upper_bound is None:
             following = self._segments.higher(segment.base_offset)
             upper_bound = self.log_end_offset if following is None else following.base_offset

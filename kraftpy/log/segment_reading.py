@@ -201,8 +201,16 @@ class ReadableSegment(SegmentStore):
 
     def upper_bound_offset(self, read: ReadInfo) -> int | None:
         """An offset surely not below the end of what `read` gives; None if this segment's end."""
-        entry = self.offset_index.first_from_position(read.fetch_offset.position + read.size_bytes)
-        return None if entry is None else entry.offset
+        end_position = read.fetch_offset.position + read.size_bytes
+        index = self.offset_index
+        slot = index.slot_from_position(end_position)
+        if slot == index.entry_count:
+            return None
+        entry = index.entry(slot)
+        if entry.position >= end_position and self._headers_at(slot, entry.offset) is not None:
+            return entry.offset
+        self._suspect_index()
+        return None
 
     def headers_by_time(self, timestamp_ms: int, start_offset: int) -> Iterator[BatchHeader]:
         """The batches from where the first may be that reaches `timestamp_ms` and `start_offset`.

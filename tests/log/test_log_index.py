@@ -450,15 +450,15 @@ async def test_floor_lookup(place: Place) -> None:
     assert times.lookup(50) == (50, 120)
 
 
-async def test_first_from_position(place: Place) -> None:
+async def test_slot_from_position(place: Place) -> None:
     index = offset_index(place)
-    assert index.first_from_position(0) is None
+    assert index.slot_from_position(0) == 0
     for number in range(5):
         index.append(number, number * 100)
-    assert index.first_from_position(0) == (0, 0)
-    assert index.first_from_position(1) == (1, 100)
-    assert index.first_from_position(400) == (4, 400)
-    assert index.first_from_position(401) is None
+    assert index.entry(index.slot_from_position(0)) == (0, 0)
+    assert index.entry(index.slot_from_position(1)) == (1, 100)
+    assert index.entry(index.slot_from_position(400)) == (4, 400)
+    assert index.slot_from_position(401) == index.entry_count
 
 
 @pytest.mark.parametrize("kind", ["offset", "time"])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 import trio
-from log_rig import NOW_MS, TINY, Rig, batch, by_time, data_of
+from log_rig import NOW_MS, TINY, Rig, batch, by_time, data_of, marker
 
 from kraftpy.log.errors import IndexUnderRepairError, OutOfOrderSequenceError
 from kraftpy.log.offsets import FoundOffset, Isolation
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.records.batch import RecordBatch
+from kraftpy.records.validation import AppendOrigin
 from kraftpy.world import Disk
 from kraftpy.world.memory_disk import MemoryDisk
 
@@ -105,6 +107,31 @@ async def test_without_any_truth_readers_wait_for_the_repair(rig: Rig, filling: 
     await log.do_pending_work()
     assert first_offset(log, 2_500) == 2_500
     assert by_time(log, NOW_MS + 2_500) == FoundOffset(2_500, NOW_MS + 2_500, 0)
+
+
+@pytest.mark.parametrize(("slot", "field_byte"), [(12, 3), (10, 5)], ids=["offset", "position"])
+async def test_a_lie_hides_no_aborted_transaction(rig: Rig, slot: int, field_byte: int) -> None:
+    """How far to look for them is a hint of the index, too."""
+    log = await rig.load()
+    for _ in range(11):
+        log.append_as_leader(batch(b"v"), 0)
+    data = batch(b"no", producer_id=7, producer_epoch=0, sequence=0, is_transactional=True)
+    log.append_as_leader(data, 0)
+    abort = marker(7, 0, is_commit=False)
+    log.append_as_leader(abort, 0, origin=AppendOrigin.COORDINATOR, transaction_version=1)
+    for _ in range(8):
+        log.append_as_leader(batch(b"v"), 0)
+    read_bytes = sum(header.size for header in islice(log.segments.first.headers(), 13))
+    await log.close()
+    index = bytearray(get(rig.disk, rig, INDEX))
+    assert len(index) == 8 * 20, "there is no entry for the first batch"
+    index[8 * slot + field_byte] = 1
+    log = await damaged_log_with(rig, log, bytes(index))
+    log.update_high_watermark(log.log_end_offset)
+    read = log.read(0, read_bytes, Isolation.COMMITTED)
+    assert read.aborted_transactions is not None
+    assert [each.first_offset for each in read.aborted_transactions] == [11]
+    assert rig.owner.pending == [log]
 
 
 async def test_a_search_by_time_asks_for_the_repair(rig: Rig) -> None:
