@@ -139,9 +139,7 @@ class ConsumerMember(GroupMember):
         """At once if there is something to tell, otherwise when the interval is over."""
         if self._phase is not Phase.JOINED or self._topics != self._sent_topics:
             return 0
-        if self._sent_owned is None or (self.owned != self._sent_owned and not self._events):
-            return 0
-        return self._heartbeat_at_ms
+        return self._heartbeat_at_ms if self.owned == self._sent_owned else 0
 
     def _subscription_changed(self) -> None:
         self.failure = None
@@ -197,10 +195,8 @@ class ConsumerMember(GroupMember):
             request.rebalance_timeout_ms = settings.max_poll_interval_ms
             request.server_assignor = settings.group_remote_assignor
             request.topic_partitions = self._by_id(owned)
-        elif owned != self._sent_owned and not self._events:
+        elif owned != self._sent_owned:
             request.topic_partitions = self._by_id(owned)
-        else:
-            owned = self._sent_owned
         if topics != self._sent_topics:
             request.subscribed_topic_names = list(topics)
         self._sent_topics = self._sent_owned = None

@@ -130,43 +130,44 @@ class GroupMember(ABC):
     @abstractmethod
     def leave(self, now_ms: int, *, forever: bool) -> None:
         """Leave the group; `forever` also with a name that could come back (a static member)."""
-        ...
 
     # What the shell does.
 
     @abstractmethod
-    def calls(self, now_ms: int) -> list[Call]: ...
+    def calls(self, now_ms: int) -> list[Call]:
+        """The requests to be made now."""
 
     @abstractmethod
-    def wake_at_ms(self) -> int | None: ...
+    def wake_at_ms(self) -> int | None:
+        """When to ask for calls again."""
 
     @property
     @abstractmethod
     def is_gone(self) -> bool:
         """Has the coordinator heard that this member left, as far as it ever will?"""
-        ...
 
     @property
     @abstractmethod
-    def identity(self) -> GroupMetadata: ...
+    def identity(self) -> GroupMetadata:
+        """Who the member is at present."""
 
     @abstractmethod
     def may_commit(self, identity: GroupMetadata, wheres: Collection[TopicPartition]) -> bool:
         """Are these partitions still the member's, who was called `identity` when it read them?"""
-        ...
 
     # What the protocols do.
 
     @abstractmethod
-    def _subscription_changed(self) -> None: ...
+    def _subscription_changed(self) -> None:
+        """The user wants other topics, or wants some again."""
 
     @abstractmethod
-    def _events_are_over(self) -> None: ...
+    def _events_are_over(self) -> None:
+        """The user has heard of everything."""
 
     @abstractmethod
     def _forget_membership(self) -> None:
         """Not a member any more; join again when there are no events left."""
-        ...
 
     def _check_user(self, now_ms: int) -> None:
         """Leave, if the user hasn't polled for too long."""

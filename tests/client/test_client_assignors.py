@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftpy.client.assignors import Assignor, MemberSubscription, assignors_named
+from kraftpy.client.assignors.sticky import balance
 from kraftpy.client.calls import TopicPartition
 
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
@@ -104,6 +105,9 @@ def test_of_two_claims_the_later_generation_counts() -> None:
     found = named("cooperative-sticky").assign({"t0": 2}, [slept, present])
     # c1 keeps p0 by right; c0, which claims it too, gives it up first.
     assert found == {"c0": [both[1]], "c1": []}
+    more = (both[1], TopicPartition("t0", 2))
+    present = MemberSubscription("c1", frozenset(["t0"]), None, more, generation=4)
+    assert balance({"t0": 3}, [slept, present]) == {"c0": [both[0]], "c1": list(more)}
 
 
 def test_what_changes_hands_cooperatively_is_nobodys_for_a_round() -> None:

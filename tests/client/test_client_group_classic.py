@@ -157,6 +157,24 @@ def test_the_leader_assigns_for_all_also_topics_that_it_did_not_know() -> None:
     assert kit.script.asks(JoinGroupRequest)
 
 
+def test_the_leader_looks_at_the_topics_before_it_assigns() -> None:
+    """What it knew when it subscribed may be old."""
+    kit = Kit()
+    kit.script.turn()
+    kit.cluster.create("t", 3)
+    answer = JoinGroupResponse(
+        generation_id=1,
+        protocol_name="range",
+        leader="me",
+        member_id="me",
+        members=[subscriber("me", ["t"])],
+    )
+    kit.script.answer(JoinGroupRequest, answer)
+    kit.script.wait(1_000)
+    [mine] = kit.sync().assignments
+    assert len(read_assignment(mine.assignment)) == 3
+
+
 def test_heartbeats_go_on_without_polls_and_partitions_move_only_with_one() -> None:
     kit = Kit(enable_auto_commit=False)
     kit.joined(T0)

@@ -44,4 +44,3 @@ class Assignor(ABC):
         self, partition_counts: Mapping[str, int], members: Sequence[MemberSubscription]
     ) -> Assignment:
         """Everybody's partitions, in order. Topics without a count don't exist."""
-        ...
