@@ -80,7 +80,7 @@ class CoordinatorHost(Generic[_Machine]):
             self.runtime.resigned(partition_id, None)
         elif partition.is_leader:
             shard_log = PartitionShardLog(
-                partition, self._clock, max_batch_bytes=self._max_batch_bytes()
+                partition, self._clock, max_batch_bytes=self._max_batch_bytes
             )
             self.runtime.elected(partition_id, partition.leader_epoch, shard_log)
         else:

@@ -7,6 +7,8 @@ between.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kraftpy.broker.partition import ALL_IN_SYNC, Partition
 from kraftpy.broker.replica_ports import ReplicaError
 from kraftpy.coordinator.outcome import CoordinatorError
@@ -24,13 +26,20 @@ __all__ = ["PartitionShardLog"]
 class PartitionShardLog:
     """Fits coordinator.ports.ShardLog."""
 
-    __slots__ = ("_clock", "_leader_epoch", "_partition", "max_batch_bytes")
+    __slots__ = ("_clock", "_leader_epoch", "_max_batch_bytes", "_partition")
 
-    def __init__(self, partition: Partition, clock: Clock, *, max_batch_bytes: int) -> None:
+    def __init__(
+        self, partition: Partition, clock: Clock, *, max_batch_bytes: Callable[[], int]
+    ) -> None:
+        """`max_batch_bytes` is asked for each write: it may change at any time."""
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
         self._clock = clock
-        self.max_batch_bytes = max_batch_bytes
+        self._max_batch_bytes = max_batch_bytes
+
+    @property
+    def max_batch_bytes(self) -> int:
+        return self._max_batch_bytes()
 
     @property
     def log_start_offset(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -23,7 +23,9 @@ TOPIC = "__consumer_offsets"
 
 
 @asynccontextmanager
-async def hosting(rig: Rig) -> AsyncIterator[CoordinatorHost[NumberMachine]]:
+async def hosting(
+    rig: Rig, max_batch_bytes: Callable[[], int] = lambda: 1000
+) -> AsyncIterator[CoordinatorHost[NumberMachine]]:
     async with rig.running() as replicas, trio.open_nursery() as nursery:
         host = CoordinatorHost(
             TOPIC,
@@ -32,7 +34,7 @@ async def hosting(rig: Rig) -> AsyncIterator[CoordinatorHost[NumberMachine]]:
             GROUP_RECORDS,
             ShardSettings(),
             load_buffer_bytes=300,
-            max_batch_bytes=lambda: 1000,
+            max_batch_bytes=max_batch_bytes,
         )
         rig.metadata.publishers.insert(0, host)
         replicas.listen(TOPIC, host.role_changed, host.committed)
@@ -116,6 +118,20 @@ async def test_a_log_is_replayed_in_each_new_epoch_and_life(autojump_clock: obje
         third = await active(host)
         assert third.read(NumberMachine.committed) == expected
         assert len(expected) == 12
+
+
+async def test_the_largest_batch_is_that_of_the_topic_as_it_is_now(autojump_clock: object) -> None:
+    """CRT-12: `max.message.bytes` changes while the shard lives."""
+    rig = Rig()
+    limits = [1000]
+    async with hosting(rig, lambda: limits[-1]) as host:
+        await rig.apply(*topic(TOPIC, 1, replicas=(1,)))
+        shard = await active(host)
+        assert (await put(host, "a" * 200, 1)).answer == "put"
+        limits.append(300)
+        assert (await put(host, "b" * 200, 2)).error == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert (await put(host, "c", 3)).answer == "put"
+        assert len(shard.read(NumberMachine.committed)) == 2
 
 
 async def test_a_log_that_can_not_be_read_makes_nobody_coordinator(
