@@ -139,6 +139,41 @@ def test_a_torn_write_is_a_crash_that_heals(kafka_cluster_session: KafkaCluster)
     assert read(cluster, "torn", 2) == [b"whole", b"torn"]
 
 
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_disk_that_fails_ends_a_node_and_others_take_over(
+    kafka_cluster_session: KafkaCluster, operation: str
+) -> None:
+    """N13: a failed sync is not tried again. The metadata's is the one that every node does."""
+    cluster = kafka_cluster_session
+    name = f"failed-{operation}"
+    create_topic(cluster, name, replicas=[1, 2, 3])
+    sender = producer(cluster)
+    assert send(sender, name, b"before") == 0
+    cluster.disk_error(1, operation)
+    # Metadata changes, so that node 1 has something to sync.
+    create_topic(cluster, f"{name}-too", replicas=[2, 3])
+    eventually(lambda: cluster.running == (2, 3))
+    assert send(sender, name, b"elsewhere") == 1
+    cluster.heal()
+    assert read(cluster, name, 2) == [b"before", b"elsewhere"]
+
+
+def test_a_node_that_is_stopped_hands_over_what_it_leads(
+    kafka_cluster_session: KafkaCluster,
+) -> None:
+    """N3: the next request already finds another leader."""
+    cluster = kafka_cluster_session
+    create_topic(cluster, "handed", replicas=[1, 2, 3])
+    sender = producer(cluster)
+    assert send(sender, "handed", b"before") == 0
+    cluster.stop(1)
+    assert cluster.running == (2, 3)
+    assert cluster.leader_of("handed") != 1
+    assert send(sender, "handed", b"after") == 1
+    cluster.restart(1)
+    assert cluster.running == (1, 2, 3)
+
+
 def crash_and_return(cluster: KafkaCluster) -> None:
     create_topic(cluster, "crash", replicas=[1, 2, 3])
     sender = producer(cluster)
