@@ -274,6 +274,21 @@ class TestDeletedTopics:
         assert partitions(rig, "g") == []
         assert partitions(rig, "h") == [("t", 0)]
 
+    def test_what_was_never_written_does_not_count(self) -> None:
+        """A write that failed has moved nothing: what follows it belongs to the next topic."""
+        rig = ClassicRig(commits_at_once=False)
+        rig.commit_offset("u", 0, 1)
+        rig.commit()
+        rig.fail_next(ErrorCode.NOT_ENOUGH_REPLICAS)
+        for partition in range(5):
+            rig.commit_offset("t", partition, 1)
+        rig.commit()
+        self.delete(rig, "t")
+        rig.commit_offset("t", 0, 2)
+        rig.advance(100)
+        rig.commit()
+        assert partitions(rig) == [("u", 0), ("t", 0)]
+
     def test_a_topic_that_grows_is_not_deleted(self) -> None:
         rig = ClassicRig()
         rig.commit_offset("t", 0, 1)

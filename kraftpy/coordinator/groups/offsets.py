@@ -18,6 +18,7 @@ from kraftpy.coordinator.groups.offsets_table import TopicPartition
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.outcome import CoordinatorError, CoordinatorRecord, Outcome
 from kraftpy.coordinator.ports import ShardContext
+from kraftpy.coordinator.timeline import TimelineValue
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.protocol.schema.group_records import (
@@ -96,7 +97,7 @@ class Offsets:
         self._keep_alive = keep_alive
         self.state = OffsetState(context.timeline)
         # Behind the newest record of an offset, which need not be in the log yet.
-        self.end_offset = 0
+        self.end_offset = TimelineValue(context.timeline, 0)
 
     # Committing.
 
@@ -324,7 +325,7 @@ class Offsets:
         value: RecordValue | None,
     ) -> None:
         partition = (key.topic, key.partition)
-        self.end_offset = offset + 1
+        self.end_offset.value = offset + 1
         if not isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue):
             self.state.remove(key.group, partition)
             return
