@@ -110,6 +110,8 @@ class ShardContext:
     clock: Clock
     # The newest metadata that this shard has been told of.
     image: Callable[[], MetadataImage]
+    # Where the next record will stand in the log, behind those that are not in it yet.
+    next_offset: Callable[[], int]
     # Starts an operation of the machine's own accord.
     submit: Callable[[Callable[[], Outcome[None]]], None]
 

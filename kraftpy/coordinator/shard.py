@@ -123,7 +123,9 @@ class Shard(Generic[_Machine]):
         self._world = world
         self._image = image
         self._reload = reload
-        self._timers = ShardTimers(world.timer, self._timer_rings)
+        self._timers = ShardTimers(
+            world.timer, lambda timer: self._enqueue(partial(self._timer_over, timer))
+        )
         self._background = ShardBackground(world.slow, self.submit)
         self._batch: OpenBatch | None = None
         self._events: deque[Callable[[], None]] = deque()
@@ -138,6 +140,7 @@ class Shard(Generic[_Machine]):
                 self._background,
                 world.clock,
                 lambda: self._image,
+                self._next_offset,
                 self.submit,
             )
         )
@@ -327,8 +330,7 @@ class Shard(Generic[_Machine]):
             reply(for_leaders(error))
             return
         try:
-            lost = self._flush()
-            if lost is not None:
+            if (lost := self._flush()) is not None:
                 raise lost
             self.machine.replay_marker(producer.id, producer.epoch, is_commit=marker.is_commit)
         except InternalInvariant:
@@ -348,9 +350,6 @@ class Shard(Generic[_Machine]):
         )
         write.start_timeout(self._world.settings.write_timeout_ms)
         self._append(batch, 1, [write], transaction_version=transaction_version)
-
-    def _timer_rings(self, timer: ShardTimer) -> None:
-        self._enqueue(partial(self._timer_over, timer))
 
     def _timer_over(self, timer: ShardTimer) -> None:
         """An operation that fails is tried again, until it is no longer wanted (CRT-23)."""
@@ -421,14 +420,16 @@ class Shard(Generic[_Machine]):
         producer_id, producer_epoch = (producer.id, producer.epoch) if producer else (-1, -1)
         try:
             for record, data in records:
-                offset = self.timeline.last_written + batch.count
-                self.machine.replay(offset, producer_id, producer_epoch, record)
+                self.machine.replay(self._next_offset(), producer_id, producer_epoch, record)
                 batch.append(data)
         except InternalInvariant:
             raise
         except Exception as error:
             return self._drop(batch.writes, unexpected(error))
         return None
+
+    def _next_offset(self) -> int:
+        return self.timeline.last_written + (0 if self._batch is None else self._batch.count)
 
     def _opened(self, producer: Producer | None) -> OpenBatch:
         batch = self._batch

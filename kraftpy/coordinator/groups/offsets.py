@@ -18,7 +18,6 @@ from kraftpy.coordinator.groups.offsets_table import TopicPartition
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.outcome import CoordinatorError, CoordinatorRecord, Outcome
 from kraftpy.coordinator.ports import ShardContext
-from kraftpy.coordinator.timeline import TimelineValue
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.protocol.schema.group_records import (
@@ -76,7 +75,6 @@ class Offsets:
         "_keep_alive",
         "_max_metadata_length",
         "_metrics",
-        "end_offset",
         "state",
     )
 
@@ -96,8 +94,6 @@ class Offsets:
         self._metrics = metrics
         self._keep_alive = keep_alive
         self.state = OffsetState(context.timeline)
-        # Behind the newest record of an offset, which need not be in the log yet.
-        self.end_offset = TimelineValue(context.timeline, 0)
 
     # Committing.
 
@@ -325,7 +321,6 @@ class Offsets:
         value: RecordValue | None,
     ) -> None:
         partition = (key.topic, key.partition)
-        self.end_offset.value = offset + 1
         if not isinstance(value, OffsetCommitValue | LegacyOffsetCommitValue):
             self.state.remove(key.group, partition)
             return

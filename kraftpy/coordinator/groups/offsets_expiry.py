@@ -115,7 +115,7 @@ class OffsetsExpiry:
     def topics_deleted(self, names: Iterable[str]) -> None:
         """Delete their offsets; not those that come for another topic of the same name."""
         for name in names:
-            self._deleted[name] = self._offsets.end_offset.value
+            self._deleted[name] = self._context.next_offset()
         if self._deleted:
             self._start_deletion(0)
 
