@@ -11,6 +11,7 @@ from support.kafka_jars import run_java
 from kraftpy.cli.main import main
 from kraftpy.metadata.record_format import encode_record
 from kraftpy.metadata.records import TopicRecord
+from kraftpy.protocol.codec import encode_bytes
 from kraftpy.protocol.coordinator_records import (
     GROUP_RECORDS,
     SHARE_STATE_RECORDS,
@@ -20,9 +21,17 @@ from kraftpy.protocol.coordinator_records import (
     encode_value,
 )
 from kraftpy.protocol.ids import Uuid, format_uuid
+from kraftpy.protocol.schema.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
 from kraftpy.protocol.schema.group_records import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
 )
@@ -169,3 +178,39 @@ def test_kafkas_tool_says_the_same(tmp_path: Path, capsys: Captured, decoder: st
     ours = [line for line in dump(capsys, decoder, path) if line.startswith("| ")]
     assert ours == theirs
     assert len(ours) == len(every_record(DECODERS[decoder]))
+
+
+def test_what_consumers_tell_each_other(tmp_path: Path, capsys: Captured) -> None:
+    """It is shown as far as it can be read: Kafka's own consumers write it, others need not."""
+    given = TopicPartition(topic="t", partitions=[0, 2])
+    subscription = encode_bytes(ConsumerProtocolSubscription(topics=["t"], rack_id="r"), 3)
+    assignment = encode_bytes(ConsumerProtocolAssignment(assigned_partitions=[given]), 0)
+
+    def members(protocol_type: str, first: bytes, second: bytes) -> list[dict[str, object]]:
+        member = MemberMetadata(member_id="m", subscription=first, assignment=second)
+        value = GroupMetadataValue(protocol_type=protocol_type, members=[member])
+        record = encode_key(GroupMetadataKey(group="g")), encode_value(value, 3)
+        lines = contents(dump(capsys, "--offsets-decoder", write(tmp_path, record)))
+        shown = json.loads(lines[0].partition("payload: ")[2])["data"]["members"]
+        return [{name: each[name] for name in ("subscription", "assignment")} for each in shown]
+
+    told = b"\0\x03" + subscription, b"\0\0" + assignment
+    assert members("consumer", *told) == [
+        {
+            "subscription": {
+                "topics": ["t"],
+                "userData": None,
+                "ownedPartitions": [],
+                "generationId": -1,
+                "rackId": "r",
+            },
+            "assignment": {
+                "assignedPartitions": [{"topic": "t", "partitions": [0, 2]}],
+                "userData": None,
+            },
+        }
+    ]
+    assert members("connect", b"\0\x03", b"") == [{"subscription": "AAM=", "assignment": ""}]
+    # A version of the future, and half a message.
+    unread = [{"subscription": "AAkA", "assignment": "AAAA"}]
+    assert members("consumer", b"\0\x09\0", b"\0\0\0") == unread
