@@ -25,6 +25,7 @@ KAFKA_VERSION = "4.3.1"
 POM = Path(__file__).with_name("pom.xml")
 OLD_CLIENTS_VERSION = "3.9.1"
 OLD_CLIENTS_POM = Path(__file__).with_name("pom-clients.xml")
+STREAMS_POM = Path(__file__).with_name("pom-streams.xml")
 RESOLVE_TIMEOUT_SECONDS = 240
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
@@ -43,6 +44,11 @@ def jar_folder() -> Path:
 
 def old_clients_folder() -> Path:
     return _resolved(OLD_CLIENTS_VERSION, OLD_CLIENTS_POM)
+
+
+def streams_folder() -> Path:
+    """Kafka Streams and the clients that it uses."""
+    return _resolved(f"streams-{KAFKA_VERSION}", STREAMS_POM)
 
 
 def _resolved(version: str, pom: Path) -> Path:
