@@ -247,10 +247,12 @@ class Consumer:
     async def _poll(self, count: int, deadline_ms: int | None) -> list[PartitionRecords]:
         while True:
             await self._rebalance()
+            # From here on nothing may interrupt: what was taken must reach the user.
+            await trio.lowlevel.checkpoint_if_cancelled()
             records = self._core.take(count)
             self._driver.wake()
             if records:
-                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.cancel_shielded_checkpoint()
                 return records
             left_ms = None if deadline_ms is None else max(0, deadline_ms - self._driver.now_ms)
             if not await self._driver.until(self._has_news, left_ms):

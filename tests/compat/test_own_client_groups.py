@@ -136,3 +136,44 @@ async def test_three_members_share_and_take_over(three_nodes: DataCluster, proto
             await until(lambda: sum(len(each.values) for each in seen) >= 900)
     everything = sorted(first.values + second.values + third.values)
     assert everything == list(range(900))
+
+
+@pytest.mark.parametrize("protocol", ["eager", "consumer"])
+async def test_a_static_member_comes_back_to_its_partitions(
+    one_node: DataCluster, protocol: str
+) -> None:
+    """Nobody else hears of it."""
+    topic = one_node.topic(4)
+    settings = settings_of(protocol)
+    static = [replace(settings, group_instance_id=f"static-{number}") for number in range(2)]
+    with trio.fail_after(LIMIT_SECONDS):
+        async with member(one_node, static[0], topic) as first:
+            async with member(one_node, static[1], topic) as second:
+                both = (first, second)
+                await until(lambda: all(len(each.consumer.assignment) == 2 for each in both))
+                before = list(second.consumer.assignment)
+                told = len(first.told)
+            async with member(one_node, static[1], topic) as again:
+                await until(lambda: len(again.consumer.assignment) == 2)
+                assert sorted(again.consumer.assignment) == sorted(before)
+                await produce(one_node, topic, 4, range(40))
+                await until(lambda: len(first.values) + len(again.values) == 40)
+                assert len(first.told) == told
+
+
+@pytest.mark.parametrize("protocol", ["eager", "cooperative"])
+async def test_a_member_that_dies_is_replaced(one_node: DataCluster, protocol: str) -> None:
+    """It says nothing: its session ends."""
+    topic = one_node.topic(2)
+    settings = settings_of(protocol, session_timeout_ms=6_000)
+    servers = list(one_node.addresses.values())
+    with trio.fail_after(LIMIT_SECONDS):
+        with trio.CancelScope() as life:
+            async with open_consumer(real_world(), servers, settings) as consumer:
+                consumer.subscribe([topic])
+                while len(consumer.assignment) < 2:
+                    await consumer.poll(50)
+                life.cancel()
+                await consumer.poll(50)
+        async with member(one_node, settings, topic) as heir:
+            await until(lambda: len(heir.consumer.assignment) == 2)
