@@ -63,17 +63,20 @@ crash: $(VENV)/.test  ## every crash of the log that can be enumerated: some min
 
 # The seeds of both begin at a number made of the commit: nobody can tune the product to them.
 SEEDS ?= 200
-sim: $(VENV)/.test  ## the Raft quorum, then whole clusters, under SEEDS seeds each (200), every event checked
+sim: $(VENV)/.test  ## the Raft quorum, whole clusters, coordinators, under SEEDS seeds each (200), every event checked
 	@echo "make: simulating the quorum, $(SEEDS) seeds of 20,000 events"
 	@$(BIN)/python -m kraftpy.sim.quorum_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 20000
 	@echo "make: simulating clusters, $(SEEDS) seeds of 20,000 events"
 	@$(BIN)/python -m kraftpy.sim.cluster_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 20000
+	@echo "make: simulating coordinators, $(SEEDS) seeds of 5,000 events"
+	@$(BIN)/python -m kraftpy.sim.coordinator_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 5000
 
 exam: $(VENV)/.test  ## does the simulation find every seeded bug within 500 seeds?
 	@echo "make: the exam"
 	@$(BIN)/python tests/bugs/raft_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
 	@$(BIN)/python tests/bugs/controller_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
 	@$(BIN)/python tests/bugs/replication_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
+	@$(BIN)/python tests/bugs/coordinator_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
 	@$(BIN)/python tests/bugs/transaction_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
 
 jepsen spark:  ## not built yet: docs/not-done.md says what brings each

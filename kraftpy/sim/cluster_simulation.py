@@ -32,6 +32,7 @@ from kraftpy.sim.cluster_rules import ClusterRules
 from kraftpy.sim.cluster_swarm import ClusterSwarm, draw_cluster_swarm
 from kraftpy.sim.cluster_truth import ClusterTruth
 from kraftpy.sim.digest import EventDigest, RunTrace
+from kraftpy.sim.error_log import ErrorLog
 from kraftpy.sim.kernel import EventHeap
 from kraftpy.sim.quorum_invariants import InvariantViolated, QuorumInvariants
 from kraftpy.sim.quorum_network import host_of
@@ -64,18 +65,6 @@ class ClusterRun:
     # Records, in runs with data.
     acknowledged: int
     delivered: int
-
-
-class _ErrorLog(logging.Handler):
-    """Keeps exceptions that the product logs: in a simulation nothing unforeseen may happen."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info is not None:
-            self.messages.append(f"{record.getMessage()} {record.exc_info[1]!r}")
 
 
 class ClusterSimulation:
@@ -125,7 +114,7 @@ class ClusterSimulation:
             self.data = DataRules(flushes=flushes, has_elr=self.swarm.has_elr)
             self.truth.data = self.data
         self.faulty = True
-        self._errors = _ErrorLog()
+        self._errors = ErrorLog()
         self._healed_us = 0
         self._next_look_us = 0
         self._workload_random = rng.stream("workload")

@@ -186,13 +186,14 @@ class CoordinatorBroker:
             self._next_turn_us = None
             return
         self._next_turn_us = None
+        is_idle = True
         while self.timer.advance() or self._slow.advance():
-            pass
+            is_idle = False
         self.markers.pump()
         next_ms = self.timer.next_deadline_ms()
         if next_ms is not None:
             self._plan_turn(self.clock.us_until(next_ms))
-        self._happened(self, "turn")
+        self._happened(self, "idle turn" if is_idle else "turn")
 
     # What it hears of partitions.
 

@@ -7,6 +7,7 @@ behind. What an answer means for the rules is said when the coordinator gives it
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from random import Random
@@ -78,7 +79,7 @@ class ClientWorld:
     note: Callable[[str, str, str], None]
 
 
-class Client:
+class Client(ABC):
     """`is_calm`: nothing is to go wrong any more, by this client's doing."""
 
     def __init__(self, world: ClientWorld, name: str, random: Random) -> None:
@@ -90,8 +91,9 @@ class Client:
         self._turn = 0
         self._script = self.life()
 
+    @abstractmethod
     def life(self) -> Script:
-        raise NotImplementedError
+        """All that the client does; without an end."""
 
     def start(self) -> None:
         self._go_on(self._turn, None)

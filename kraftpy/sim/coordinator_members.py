@@ -191,6 +191,8 @@ class ModernConsumer(GroupClient):
     target: tuple[int, ...] | None = None
     # Whether the coordinator has to hear what it owns.
     has_news = True
+    # Whether an answer may have been lost.
+    is_unsure = False
     process = 0
     # How often it does something else than sending heartbeats.
     diligence = 0.3
@@ -250,9 +252,10 @@ class ModernConsumer(GroupClient):
         self.has_news = True
 
     def _heartbeat(self) -> Script:
-        is_full = self.epoch == 0 or self.random.random() < 0.1
+        is_full = self.epoch == 0 or self.is_unsure or self.random.random() < 0.1
         owned = None
         if is_full or self.has_news:
+            self.target = None if is_full else self.target
             owned = [TopicPartitions(topic_id=TOPIC_ID, partitions=list(self.owned))]
             if not self.owned:
                 owned = []
@@ -266,11 +269,13 @@ class ModernConsumer(GroupClient):
             topic_partitions=owned,
         )
         answer = yield from self._beat(request)
-        if answer is None:
-            # It may have been lost on its way back, with an assignment in it.
+        code = ErrorCode.REQUEST_TIMED_OUT if answer is None else code_of(answer)
+        self.is_unsure = code is not ErrorCode.NONE
+        if self.is_unsure:
+            # The answer may have been lost on its way back, with an assignment in it. What it says
+            # next that it owns must stay true, so an assignment that it has not taken yet is void.
             self.has_news = True
-            return
-        code = code_of(answer)
+            self.target = None
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
             self._fenced()
         elif code is ErrorCode.FENCED_INSTANCE_ID:

@@ -32,7 +32,7 @@ from kraftpy.coordinator.transactions.machine import TransactionMachine
 from kraftpy.sim.coordinator_simulation import CoordinatorSimulation
 
 SEEDS = Path(__file__).with_name("coordinator_seeds.json")
-EVENTS = 2_500
+EVENTS = 1_500
 
 
 # The runtime.
