@@ -141,4 +141,4 @@ def test_kafka_broker_api_versions_tool(node: NodeProcess) -> None:
     assert "ApiVersions(18): 0 to 4 [usable: 4]" in done.stdout
     assert "DescribeCluster(60): 0 to 2 [usable: 2]" in done.stdout
     assert "Fetch(1): 4 to 18 [usable: 18]" in done.stdout
-    assert "JoinGroup(11): UNSUPPORTED" in done.stdout
+    assert "ShareGroupHeartbeat(76): UNSUPPORTED" in done.stdout
