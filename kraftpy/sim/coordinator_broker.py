@@ -182,7 +182,7 @@ class CoordinatorBroker:
         if life != self._life or not self.is_up or moment != self._next_turn_us:
             return
         if self.is_paused:
-            self._inbox.append(("turn", lambda: None))
+            self._inbox.append(("wake", lambda: None))
             self._next_turn_us = None
             return
         self._next_turn_us = None
