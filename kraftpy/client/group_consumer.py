@@ -5,6 +5,11 @@ when it has changed, with what the member should have. The member then gives up 
 takes what is new, and says so with the next heartbeat, which leaves at once. Fields that have not
 changed are left out; after a lost answer all of them are sent, since nobody knows what arrived.
 
+What the member does not list as its own, the coordinator may give to others. So once it has sent a
+list, it takes nothing more of an assignment that came before: it asks for a new one, which is in
+the answer to a request with all fields. And while the user has yet to hear of what is given or
+taken, the member lists nothing.
+
 Topics are named by their ids here. One that the cluster's picture doesn't have yet is taken when it
 has.
 """
@@ -139,7 +144,8 @@ class ConsumerMember(GroupMember):
         """At once if there is something to tell, otherwise when the interval is over."""
         if self._phase is not Phase.JOINED or self._topics != self._sent_topics:
             return 0
-        return self._heartbeat_at_ms if self.owned == self._sent_owned else 0
+        is_told = self.owned == self._sent_owned or bool(self._events)
+        return self._heartbeat_at_ms if is_told else 0
 
     def _subscription_changed(self) -> None:
         self.failure = None
@@ -190,14 +196,19 @@ class ConsumerMember(GroupMember):
             instance_id=settings.group_instance_id,
         )
         topics, owned = self._topics, dict(self.owned)
-        if self._sent_topics is None or self._sent_owned is None:
+        is_known = owned == self._sent_owned
+        tells_owned = not is_known and not self._events
+        is_whole = self._sent_topics is None or self._sent_owned is None
+        if tells_owned and self._has_more_to_take():
+            is_whole = True
+            self._target = None
+        if is_whole:
             request.rack_id = settings.client_rack or None
             request.rebalance_timeout_ms = settings.max_poll_interval_ms
             request.server_assignor = settings.group_remote_assignor
+        if tells_owned:
             request.topic_partitions = self._by_id(owned)
-        elif owned != self._sent_owned:
-            request.topic_partitions = self._by_id(owned)
-        if topics != self._sent_topics:
+        if is_whole or topics != self._sent_topics:
             request.subscribed_topic_names = list(topics)
         self._sent_topics = self._sent_owned = None
         self._attempt += 1
@@ -208,7 +219,8 @@ class ConsumerMember(GroupMember):
             if attempt == self._attempt:
                 self._is_asking = False
                 if answer.error_code == ErrorCode.NONE:
-                    self._sent_topics, self._sent_owned = topics, owned
+                    self._sent_topics = topics
+                    self._sent_owned = owned if is_known or tells_owned else None
                 self._answered(answer, now_ms)
 
         def failed(failure: Exception, now_ms: int) -> None:
@@ -220,6 +232,11 @@ class ConsumerMember(GroupMember):
 
         timeout_ms = min(settings.client.request_timeout_ms, settings.session_timeout_ms)
         return self._finder.call(request, answered, failed, timeout_ms=timeout_ms)
+
+    def _has_more_to_take(self) -> bool:
+        """Whether the last assignment has partitions that the member does not have."""
+        owned = {(self._ids[name], partition) for name, partition in self.owned}
+        return any(each not in owned for each in self._target or ())
 
     def _answered(self, answer: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
         code = error_code(answer.error_code)

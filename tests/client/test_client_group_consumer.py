@@ -16,6 +16,7 @@ from kraftpy.client.group_member import Rebalance, RebalanceKind
 from kraftpy.client.group_offsets import OffsetAndMetadata
 from kraftpy.client.settings import ConsumerSettings
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -127,6 +128,48 @@ def test_after_a_lost_answer_everything_is_said_again() -> None:
     again = kit.heartbeat(1)
     assert (owned_in(again), again.subscribed_topic_names) == ([0], ["t"])
     assert again.rebalance_timeout_ms == kit.settings.max_poll_interval_ms
+
+
+def test_nothing_is_listed_while_the_user_has_yet_to_take_something() -> None:
+    """What it does not list may be another's at once, and the user may take it at any moment."""
+    kit = Kit()
+    kit.joined(0)
+    kit.script.wait(INTERVAL_MS)
+    kit.heartbeat(1, [0, 1])
+    kit.script.wait(INTERVAL_MS)
+    kit.script.lose(ConsumerGroupHeartbeatRequest)
+    kit.script.wait(1_000)
+    again = kit.heartbeat(1)
+    assert (again.topic_partitions, again.subscribed_topic_names) == (None, ["t"])
+    kit.script.wait(INTERVAL_MS - 1)
+    assert not kit.script.asks(ConsumerGroupHeartbeatRequest)
+    assert poll(kit.script, kit.group) == [Rebalance(ASSIGNED, (T1,))]
+    assert owned_in(kit.heartbeat(1)) == [0, 1]
+
+
+def test_what_was_not_taken_before_a_list_was_sent_is_not_taken_after_it() -> None:
+    """The coordinator may have given it to somebody else; its next answer tells."""
+    kit = Kit()
+    kit.joined(0)
+    kit.script.wait(INTERVAL_MS)
+    unknown = TopicPartitions(topic_id=Uuid((2).to_bytes(16, "big")), partitions=[0])
+    known = TopicPartitions(topic_id=kit.cluster.topic_ids["t"], partitions=[0])
+    assigned = ConsumerGroupHeartbeatResponse(
+        member_epoch=1,
+        heartbeat_interval_ms=INTERVAL_MS,
+        assignment=Assignment(topic_partitions=[known, unknown]),
+    )
+    kit.script.answer(ConsumerGroupHeartbeatRequest, assigned)
+    kit.script.wait(INTERVAL_MS)
+    kit.script.lose(ConsumerGroupHeartbeatRequest)
+    kit.script.wait(1_000)
+    _, listing = kit.script.expect(ConsumerGroupHeartbeatRequest)
+    assert (owned_in(listing), listing.subscribed_topic_names) == ([0], ["t"])
+    kit.cluster.create("u", 1)
+    kit.consumer.cluster.want("u")
+    kit.script.wait(1_000)
+    assert kit.consumer.cluster.name_of(unknown.topic_id) == "u"
+    assert poll(kit.script, kit.group) == []
 
 
 @pytest.mark.parametrize("error", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH])
