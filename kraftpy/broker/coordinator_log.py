@@ -42,6 +42,11 @@ class PartitionShardLog:
         return self._max_batch_bytes()
 
     @property
+    def is_led(self) -> bool:
+        partition = self._partition
+        return partition.is_leader and partition.leader_epoch == self._leader_epoch
+
+    @property
     def log_start_offset(self) -> int:
         return self._partition.log.log_start_offset
 
@@ -90,8 +95,7 @@ class PartitionShardLog:
         return data
 
     def _check_leadership(self) -> None:
-        partition = self._partition
-        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+        if not self.is_led:
             raise CoordinatorError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"leader epoch {self._leader_epoch} is over"
             )

@@ -24,6 +24,7 @@ class MemoryShardLog:
 
     def __init__(self, *, max_batch_bytes: int = _DEFAULT_BATCH_BYTES) -> None:
         self.max_batch_bytes = max_batch_bytes
+        self.is_led = True
         self.log_start_offset = 0
         self.high_watermark = 0
         self.failures: deque[CoordinatorError] = deque()

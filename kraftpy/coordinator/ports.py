@@ -26,6 +26,11 @@ class ShardLog(Protocol):
     """The log of a shard, as long as this broker leads it in one epoch."""
 
     @property
+    def is_led(self) -> bool:
+        """Whether this broker still leads in that epoch. The shard may hear of its end later."""
+        ...
+
+    @property
     def log_start_offset(self) -> int: ...
 
     @property

@@ -200,7 +200,7 @@ class Shard(Generic[_Machine]):
         """Raises CoordinatorError with the code for a shard that can't be asked (CRT-17)."""
         if self.state is ShardState.LOADING:
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        if self.state is not ShardState.ACTIVE:
+        if self.state is not ShardState.ACTIVE or not self.log.is_led:
             raise not_coordinator()
 
     # Loading and closing.

@@ -53,6 +53,11 @@ class Reign:
         return self._partition.reign is self
 
     @property
+    def is_led(self) -> bool:
+        """As far as this broker knows: it hears of its end when its shard does."""
+        return True
+
+    @property
     def log_start_offset(self) -> int:
         return self.log.log_start_offset
 

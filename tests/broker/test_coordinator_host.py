@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio
@@ -185,3 +186,24 @@ async def test_the_log_of_an_epoch_that_is_over_takes_nothing(autojump_clock: ob
         assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         with pytest.raises(CoordinatorError):
             await old.read(0, 100)
+
+
+async def test_who_is_no_leader_any_more_answers_nothing_before_its_shard_hears_of_it(
+    autojump_clock: object,
+) -> None:
+    """F15: roles change first, and coordinators are told when all of an image's have."""
+    rig = Rig()
+    async with hosting(rig) as host:
+        await rig.apply(*topic(TOPIC, 1, replicas=(1,)))
+        shard = await active(host)
+        assert (await put(host, "a", 1)).answer == "put"
+        record = rig.metadata.image.topics[TOPIC].partitions[0]
+        later = replace(record, leader=2, leader_epoch=1, partition_epoch=1)
+        assert rig.partition(TOPIC).follow(later)
+        assert shard.state is ShardState.ACTIVE
+        with pytest.raises(CoordinatorError) as caught:
+            host.runtime.read(0, NumberMachine.committed)
+        assert caught.value.code == ErrorCode.NOT_COORDINATOR
+        waiting = Waiting()
+        host.runtime.write(0, NumberMachine.look, waiting)
+        assert waiting.error == ErrorCode.NOT_COORDINATOR
