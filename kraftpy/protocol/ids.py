@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NewType
 if TYPE_CHECKING:
     from kraftpy.world import Random
 
-__all__ = ["ZERO_UUID", "Uuid", "format_uuid", "parse_uuid", "random_uuid"]
+__all__ = ["ZERO_UUID", "Uuid", "format_uuid", "hyphenated_uuid", "parse_uuid", "random_uuid"]
 
 Uuid = NewType("Uuid", bytes)
 
@@ -31,6 +31,12 @@ _FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 def format_uuid(uuid: Uuid) -> str:
     """The 22 characters that Kafka's tools print."""
     return binascii.b2a_base64(uuid, newline=False).rstrip(b"=").translate(_TO_URL_SAFE).decode()
+
+
+def hyphenated_uuid(uuid: Uuid) -> str:
+    """The usual 36 characters, which stand in the ids of a group's members."""
+    text = uuid.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def parse_uuid(text: str) -> Uuid:

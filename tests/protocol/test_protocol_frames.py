@@ -19,7 +19,7 @@ from kraftpy.protocol.frames import (
     encode_request,
     encode_response,
 )
-from kraftpy.protocol.ids import ZERO_UUID, Uuid, format_uuid, parse_uuid
+from kraftpy.protocol.ids import ZERO_UUID, Uuid, format_uuid, hyphenated_uuid, parse_uuid
 from kraftpy.protocol.registry import API, request_header_version, response_header_version
 from kraftpy.protocol.schema.headers import RequestHeader, ResponseHeader
 from kraftpy.protocol.schema.k00_produce import (
@@ -383,6 +383,10 @@ def test_uuid_text() -> None:
     for text in ("", "A" * 21, "A" * 23, "A" * 21 + "B", "A" * 20 + "==", "+" * 22, "é" * 22):
         with pytest.raises(ValueError, match="not a uuid"):
             parse_uuid(text)
+
+
+def test_a_uuid_with_hyphens() -> None:
+    assert hyphenated_uuid(Uuid(bytes(range(16)))) == "00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
 def test_message_classes_are_loaded_on_demand() -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple, TypeAlias
-from uuid import UUID
 
 from kraftpy.coordinator.outcome import CoordinatorError, Reply
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.ids import random_uuid
+from kraftpy.protocol.ids import hyphenated_uuid, random_uuid
 from kraftpy.protocol.schema.k11_join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -51,7 +50,7 @@ def protocols_of(given: Iterable[JoinGroupRequestProtocol]) -> tuple[JoinProtoco
 
 def new_member_id(prefix: str, random: Random) -> str:
     """An id that nobody has; it begins with the member's own name, so that people know it."""
-    return f"{prefix[:_PREFIX_MAX_LENGTH]}-{UUID(bytes=random_uuid(random))}"
+    return f"{prefix[:_PREFIX_MAX_LENGTH]}-{hyphenated_uuid(random_uuid(random))}"
 
 
 class JoinCall(NamedTuple):
