@@ -307,6 +307,10 @@ class ReadableLog(ABC):
             self.producers.high_watermark_advanced(new.offset)
         return old
 
+    def check(self) -> None:
+        """Assert the order of the offsets."""
+        self._watermarks.check(self.last_stable_offset)
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """For OffsetsForLeaderEpoch: the largest epoch not above `epoch`, and where it ends."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)

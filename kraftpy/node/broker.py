@@ -90,8 +90,11 @@ class BrokerPart:
     # What clients are served by, from the moment at which they may be.
     handlers: list[Handler] = field(default_factory=list)
     is_unfenced: trio.Event = field(default_factory=trio.Event)
+    # From the moment at which the logs are loaded.
+    replicas: ReplicaManager | None = None
+    coordinators: Coordinators | None = None
+    lifecycle: BrokerLifecycle | None = None
     _stop: trio.Event = field(default_factory=trio.Event)
-    _lifecycle: BrokerLifecycle | None = None
     _unsubscribe: Callable[[], None] = lambda: None
 
     async def run(self, end_service: Callable[[], Awaitable[None]]) -> None:
@@ -117,6 +120,7 @@ class BrokerPart:
             lifecycle, replicas, coordinators = self._assemble(
                 nursery, logs, configs, topic_metrics, epoch_before
             )
+            self.replicas, self.coordinators = replicas, coordinators
             nursery.start_soon(self._become_ready, nursery, lifecycle, replicas, coordinators)
             await lifecycle.run()
             await end_service()
@@ -127,13 +131,13 @@ class BrokerPart:
     def stop(self) -> None:
         """Ask the controller to be let go; `run` returns then."""
         self._stop.set()
-        if self._lifecycle is not None:
-            self._lifecycle.begin_shutdown()
+        if self.lifecycle is not None:
+            self.lifecycle.begin_shutdown()
 
     def hurry(self) -> None:
         """Don't wait for the controller any longer."""
-        if self._lifecycle is not None:
-            self._lifecycle.stop_without_consent()
+        if self.lifecycle is not None:
+            self.lifecycle.stop_without_consent()
 
     async def _first_image(self) -> bool:
         """Wait for it; False if the broker is stopped before it comes."""
@@ -195,7 +199,7 @@ class BrokerPart:
             metadata_offset=metadata_offset,
             deleted_topics=lambda: parts.replicas.deleted_topics(),  # noqa: PLW0108 (made below)
         )
-        lifecycle = self._lifecycle = BrokerLifecycle(
+        lifecycle = self.lifecycle = BrokerLifecycle(
             core,
             self._channel(nursery, "heartbeat"),
             self.world.clock,
@@ -293,8 +297,8 @@ class BrokerPart:
         """Dynamic settings of logs and replication take effect."""
         logs.configure(self._log_settings())
         directory_ids = dict(zip(self.directories, self.identity.directory_ids, strict=True))
-        if self._lifecycle is not None:
-            self._lifecycle.cordon(cordoned_ids(config, directory_ids))
+        if self.lifecycle is not None:
+            self.lifecycle.cordon(cordoned_ids(config, directory_ids))
         parts.replicas.change_settings(replica_settings(config))
         nursery.start_soon(
             parts.fetchers.change_settings,

@@ -99,6 +99,9 @@ class Node:
         self._is_ready = False
         self.registry = MetricRegistry()
         self._metrics = RequestMetrics(self.registry)
+        # What it consists of while it runs, for those who look at it from outside (rule 15).
+        self.quorum: QuorumPart | None = None
+        self.broker: BrokerPart | None = None
 
     async def run(
         self, *, task_status: trio.TaskStatus[NodeAddresses] = trio.TASK_STATUS_IGNORED
@@ -193,6 +196,7 @@ class Node:
             registry=self.registry,
             on_leader=lambda _, leader_id: has_leader.set() if leader_id >= 0 else None,
         )
+        self.quorum = quorum
         suspects = SuspectedBrokers(self._world.clock)
         metadata = BrokerMetadata(
             cluster_id=storage.cluster_id,
@@ -211,8 +215,8 @@ class Node:
             await nursery.start(quorum.run)
             await self._serve_controllers(server, quorum, metadata)
             if self._static.is_broker:
-                broker = self._broker_part(storage, addresses, quorum, metadata, suspects)
-                await self._be_broker(broker, server, addresses, task_status)
+                self.broker = self._broker_part(storage, addresses, quorum, metadata, suspects)
+                await self._be_broker(self.broker, server, addresses, task_status)
             else:
                 await self._be_controller(has_leader, addresses, task_status)
             await quorum.leave(self._hurry)

@@ -43,7 +43,7 @@ from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.log_state import SnapshotId
 from kraftpy.raft.membership import UpgradeRefusal
 from kraftpy.raft.peers import Peers, peer_settings
-from kraftpy.raft.quorum import RaftConfig, RecoveredState
+from kraftpy.raft.quorum import Quorum, RaftConfig, RecoveredState
 from kraftpy.raft.snapshot_content import snapshot_foot, snapshot_head
 from kraftpy.raft.snapshots import SnapshotRefusal
 from kraftpy.raft.storage import RaftStorage
@@ -157,6 +157,11 @@ class RaftDriver:
     @property
     def node_id(self) -> int:
         return self._config.local.node_id
+
+    @property
+    def quorum(self) -> Quorum:
+        """The core's state, to be looked at."""
+        return self._core.quorum
 
     @property
     def log_end_offset(self) -> int:
