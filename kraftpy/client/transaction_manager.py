@@ -145,7 +145,8 @@ class TransactionManager:
         self._wanted: dict[TopicPartition, None] = {}
         self._added_groups: dict[str, None] = {}
         self._offsets: list[_Offsets] = []
-        # Does the coordinator know of the transaction, or may it?
+        # Does the coordinator know of the transaction? With version 2 the first batch or offset on
+        # its way tells it, and to end what it doesn't know is no error there.
         self._is_begun = False
         self._must_raise_epoch = False
         self.identity: Identity | None = None
@@ -350,8 +351,13 @@ class TransactionManager:
         *,
         finder: CoordinatorFinder | None = None,
         max_version: int | None = None,
+        is_announcement: bool = False,
     ) -> Call:
-        """Ask, again and again while that can help; then `done`, or the failure's consequences."""
+        """Ask, again and again while that can help; then `done`, or the failure's consequences.
+
+        An announcement (version 1) begins the transaction. If its answer is lost, nobody knows
+        whether it has: an abort then takes a new epoch, which ends whatever there may be.
+        """
         coordinator = finder or self._finder
         self._is_asking = True
 
@@ -372,11 +378,13 @@ class TransactionManager:
             else:
                 self._backoff.succeeded()
                 self._not_before_ms = 0
+                self._is_begun |= is_announcement
                 done(answer)
 
         def failed(failure: Exception, now_ms: int) -> None:
             self._is_asking = False
             self._not_before_ms = now_ms + self._backoff.failed()
+            self._must_raise_epoch |= is_announcement
             if not is_lost(failure):
                 self._fail(classified(failure, is_of_coordinator=True))
 
@@ -406,29 +414,32 @@ class TransactionManager:
     def _add_partitions(self) -> Call:
         wheres = dict(self._wanted)
         request = add_partitions(self.transactional_id, self._known_identity, wheres)
-        self._is_begun = True
 
         def done(answer: Any) -> None:
             self._added |= wheres
             self._wanted = {where: None for where in self._wanted if where not in wheres}
 
         return self._call(
-            request, codes_of_partitions, done, max_version=LAST_ADD_PARTITIONS_OF_CLIENTS
+            request,
+            codes_of_partitions,
+            done,
+            max_version=LAST_ADD_PARTITIONS_OF_CLIENTS,
+            is_announcement=True,
         )
 
     def _send_offsets(self, offsets: _Offsets) -> list[Call]:
         group_id = offsets.group.group_id
-        self._is_begun = True
         if not self._is_version_2 and group_id not in self._added_groups:
             announcement = add_offsets(self.transactional_id, self._known_identity, group_id)
 
             def added(answer: Any) -> None:
                 self._added_groups[group_id] = None
 
-            return [self._call(announcement, _code, added)]
+            return [self._call(announcement, _code, added, is_announcement=True)]
         finder = self._group_finders[group_id]
         if finder.address is None:
             return []
+        self._is_begun = True
         identity = self._known_identity
         request = commit_offsets(self.transactional_id, identity, offsets.offsets, offsets.group)
 

@@ -10,6 +10,7 @@ from client.fake_cluster import FakeCluster
 from client.group_script import Script
 
 from kraftpy.client.calls import TopicPartition
+from kraftpy.client.errors import ConnectionLost, Evidence
 from kraftpy.client.group_member import GroupMetadata
 from kraftpy.client.group_offsets import OffsetAndMetadata
 from kraftpy.client.producer_batch import Delivery, Identity
@@ -50,6 +51,7 @@ from kraftpy.protocol.schema.k28_txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from kraftpy.protocol.tables import Request
 from kraftpy.records.batch import RecordBatch
 
 T0 = TopicPartition("t", 0)
@@ -209,6 +211,41 @@ def test_an_abort_waits_for_what_is_in_flight_and_drops_the_rest(version: int) -
         again = kit.init()
         assert (again.producer_id, again.producer_epoch) == (9, 0)
     step.result()
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+@pytest.mark.parametrize("is_of_offsets", [True, False])
+def test_an_abort_before_the_coordinator_knows_of_the_transaction(
+    is_of_offsets: bool, is_lost: bool
+) -> None:
+    """With version 1. To end a transaction that is not begun is an error, and a fatal one."""
+    kit = Kit(1)
+    kind: type[Request]
+    if is_of_offsets:
+        kit.transaction.begin()
+        kit.transaction.send_offsets({T0: OffsetAndMetadata(7)}, GROUP)
+        kind = AddOffsetsToTxnRequest
+    else:
+        kit.begin_and_send()
+        kind = AddPartitionsToTxnRequest
+    call, _ = kit.script.expect(kind)
+    step = kit.transaction.abort()
+    concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
+    if is_lost:
+        call.failed(ConnectionLost(Evidence.BROKEN, "by the test"), kit.script.now_ms)
+    elif is_of_offsets:
+        call.answered(AddOffsetsToTxnResponse(error_code=concurrent), kit.script.now_ms)
+    else:
+        kit.script.waiting.append(call)
+        kit.add(concurrent)
+    kit.script.wait(1_000)
+    assert not kit.script.asks(EndTxnRequest)
+    if is_lost or not is_of_offsets:
+        # Aborts what there may be, and shuts out what may still be on its way.
+        kit.epoch = 1
+        assert kit.init().producer_epoch == 0
+    step.result()
+    assert kit.whole().base_sequence == 0
 
 
 @both_versions
