@@ -4,10 +4,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := kraftpy tests bench
+SOURCES := kraftpy spark tests bench
+# Where the tests look for it too; KRAFTPY_CACHE puts it elsewhere.
+SPARK_JARS = $(or $(KRAFTPY_CACHE),$(HOME)/.cache/kraftpy)/kafka-connector-of-spark-4.2.0
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test lint types layers unit format bench crash sim exam jepsen spark clean
+.PHONY: help up setup test lint types layers unit format bench crash sim exam jepsen spark spark-jars clean
 
 help:  ## list what can be made
 	@sed -nE 's/^([a-z][a-z -]*):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 36
@@ -23,7 +25,7 @@ $(VENV)/.node: pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.node pyproject.toml constraints.txt
 	@echo "make: installing what the tests need into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,spark]'
 	@touch $@
 
 up: $(VENV)/.node  ## launch a 3-node quorum in the foreground, ready for any Kafka client
@@ -48,7 +50,9 @@ layers: $(VENV)/.test  ## import-linter: imports point down the rooms of the des
 
 unit: $(VENV)/.test  ## the whole test suite, in parallel; ends with the ten slowest tests
 	@echo "make: tests"
-	@$(BIN)/python -m pytest -n auto --dist worksteal -q
+	@$(BIN)/python -m pytest -n auto --dist worksteal -q --ignore tests/spark
+	@echo "make: tests with Spark, which uses all processors by itself"
+	@$(BIN)/python -m pytest -q tests/spark
 
 format: $(VENV)/.test  ## rewrite the sources in the house style
 	@$(BIN)/ruff check --fix --quiet $(SOURCES); $(BIN)/ruff format $(SOURCES)
@@ -78,6 +82,16 @@ exam: $(VENV)/.test  ## does the simulation find every seeded bug within 500 see
 	@$(BIN)/python tests/bugs/replication_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
 	@$(BIN)/python tests/bugs/coordinator_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
 	@$(BIN)/python tests/bugs/transaction_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
+
+spark-jars: $(SPARK_JARS)/pom.xml  ## fetch Spark's own Kafka connector with Maven; spark.jars takes what it prints
+	@ls $(SPARK_JARS)/*.jar | paste -s -d ,
+
+# The pom is copied last: where it is, the jars are.
+$(SPARK_JARS)/pom.xml: spark/jars/pom.xml
+	@command -v mvn > /dev/null || { echo "make: Maven (mvn) is missing; in Debian: apt-get install maven" >&2; exit 1; }
+	@echo "make: fetching Spark's Kafka connector into $(SPARK_JARS)" >&2
+	@mvn -B -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory=$(SPARK_JARS) >&2
+	@cp $< $@
 
 jepsen spark:  ## not built yet: docs/not-done.md says what brings each
 	@echo "make $@: not built yet; see docs/not-done.md" >&2; exit 2

@@ -30,7 +30,7 @@ from tidy_checks import (
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "kraftpy").rglob("*.py"))
-OTHERS = sorted(path for room in ("tests", "bench") for path in (ROOT / room).rglob("*.py"))
+OTHERS = sorted(path for room in ("tests", "bench", "spark") for path in (ROOT / room).rglob("*.py"))
 
 # (check, path) -> why this one is allowed to differ.
 EXEMPTIONS: dict[tuple[Check, str], str] = {

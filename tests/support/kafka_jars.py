@@ -26,6 +26,8 @@ POM = Path(__file__).with_name("pom.xml")
 OLD_CLIENTS_VERSION = "3.9.1"
 OLD_CLIENTS_POM = Path(__file__).with_name("pom-clients.xml")
 STREAMS_POM = Path(__file__).with_name("pom-streams.xml")
+SPARK_VERSION = "4.2.0"
+SPARK_POM = Path(__file__).parents[2] / "spark" / "jars" / "pom.xml"
 RESOLVE_TIMEOUT_SECONDS = 240
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
@@ -49,6 +51,11 @@ def old_clients_folder() -> Path:
 def streams_folder() -> Path:
     """Kafka Streams and the clients that it uses."""
     return _resolved(f"streams-{KAFKA_VERSION}", STREAMS_POM)
+
+
+def spark_connector_folder() -> Path:
+    """Spark's own connector to Kafka, where `make spark-jars` puts it too."""
+    return _resolved(f"connector-of-spark-{SPARK_VERSION}", SPARK_POM)
 
 
 def _resolved(version: str, pom: Path) -> Path:

@@ -1,0 +1,91 @@
+"""What Spark's tests share: one session of Spark for all of them, and the clusters that it uses.
+
+PySpark, a JDK and Maven are needed; where one is missing, the tests skip, and under CI=true fail.
+A session takes 7 s to start and all processors, so that this folder runs in one process, after the
+others (`make unit`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from spark.spark_brokers import SparkBroker, kafka_broker, kraftpy_broker
+from support.components import require
+from support.kafka_jars import spark_connector_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Spark's own way of using sockets and processes; the tests look at what comes out of it.
+SPARKS_WARNINGS = (
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore:.*:DeprecationWarning:pyspark",
+    "ignore:.*:FutureWarning:pyspark",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker("spark")
+            for warning in SPARKS_WARNINGS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """With Spark's own Kafka connector and with `format("kraftpy")`."""
+    require("java", "mvn")
+    pytest.importorskip("pyspark", reason="missing: PySpark (pip install 'kraftpy[spark]')")
+    from kraftpy_spark import register
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    jars = sorted(str(path) for path in spark_connector_folder().glob("*.jar"))
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        # Times are compared as they are, wherever the machine stands.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.jars": ",".join(jars),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("kraftpy tests")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def kraftpy_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkBroker]:
+    """Three nodes of kraftpy, that must have no reason to complain; topics have three replicas."""
+    with kraftpy_broker(tmp_path_factory.mktemp("nodes")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kafka_node() -> Iterator[SparkBroker]:
+    """Apache Kafka, to show that what is asked of kraftpy is right."""
+    with kafka_broker() as broker:
+        yield broker
+
+
+@pytest.fixture(params=["kraftpy_nodes", "kafka_node"])
+def broker(request: pytest.FixtureRequest) -> SparkBroker:
+    """Each of the two in its turn."""
+    found: SparkBroker = request.getfixturevalue(request.param)
+    return found

@@ -1,0 +1,150 @@
+"""The clusters that Spark's tests read from and write to: three nodes of kraftpy, and Apache Kafka.
+
+Both are used through kraftpy's own blocking client, so that a test is the same for either.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compat.data_cluster import running_cluster
+from support.components import require
+
+from bench._peers import apache_kafka
+from kraftpy.client.admin_operations import (
+    NewTopic,
+    create_topics,
+    delete_records,
+    delete_topics,
+    list_topics,
+)
+from kraftpy.client.admin_operations import (
+    require as require_outcomes,
+)
+from kraftpy.client.blocking_clients import BlockingAdmin, BlockingConsumer, BlockingProducer
+from kraftpy.client.calls import TopicPartition
+from kraftpy.client.errors import KafkaError
+from kraftpy.client.settings import ConsumerSettings, IsolationLevel, ProducerSettings
+from kraftpy.records.reader import Record
+from kraftpy.world import Address
+
+KAFKA_SETTINGS = {
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "3",
+    "offsets.topic.num.partitions": "3",
+    "auto.create.topics.enable": "false",
+    # Retention is tried at once by tests that lose records.
+    "log.retention.check.interval.ms": "500",
+}
+
+
+@dataclass(frozen=True)
+class SparkBroker:
+    """A cluster, and what tests do with it besides Spark."""
+
+    name: str
+    bootstrap: str
+    replication_factor: int
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def addresses(self) -> list[Address]:
+        pairs = (each.rpartition(":") for each in self.bootstrap.split(","))
+        return [(host, int(port)) for host, _, port in pairs]
+
+    def topic(self, partitions: int = 1, *, name: str | None = None, **configs: str) -> str:
+        """A new one whose leaders serve it already; without a name it gets one of its own."""
+        name = name or f"spark-{next(self.numbers)}"
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        wanted = NewTopic(name, partitions, self.replication_factor, settings)
+        with BlockingAdmin(self.addresses) as admin:
+            require_outcomes(admin.run(create_topics([wanted])))
+        self.end_offsets(name, partitions)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Until nobody lists it any more."""
+        with BlockingAdmin(self.addresses) as admin:
+            require_outcomes(admin.run(delete_topics([name])))
+            while name in admin.run(list_topics()):
+                pass
+
+    def delete_records(self, topic: str, before: dict[int, int]) -> None:
+        with BlockingAdmin(self.addresses) as admin:
+            wanted = {TopicPartition(topic, at): offset for at, offset in before.items()}
+            admin.run(delete_records(wanted))
+
+    def produce(
+        self,
+        topic: str,
+        values: Iterable[bytes | None],
+        *,
+        partition: int | None = None,
+        key: bytes | None = None,
+        timestamp_ms: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        settings: ProducerSettings | None = None,
+    ) -> None:
+        with BlockingProducer(self.addresses, settings) as producer:
+            for value in values:
+                producer.send(
+                    topic,
+                    value,
+                    key=key,
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                    headers=headers,
+                )
+
+    def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
+        """Of all partitions, waiting for leaders."""
+        wheres = [TopicPartition(topic, partition) for partition in range(partitions)]
+        with BlockingConsumer(self.addresses) as consumer:
+            while True:
+                try:
+                    found = consumer.end_offsets(wheres)
+                except KafkaError as failure:
+                    # A broker may hear of the topic later than the one that was asked.
+                    if not failure.code.retriable:
+                        raise
+                else:
+                    return {where.partition: offset for where, offset in found.items()}
+
+    def records(self, topic: str, partitions: int = 1) -> dict[int, list[Record]]:
+        """Everything committed that is in the topic now."""
+        settings = ConsumerSettings(
+            isolation_level=IsolationLevel.READ_COMMITTED, auto_offset_reset="earliest"
+        )
+        found: dict[int, list[Record]] = {partition: [] for partition in range(partitions)}
+        with BlockingConsumer(self.addresses, settings) as consumer:
+            wheres = [TopicPartition(topic, partition) for partition in range(partitions)]
+            ends = consumer.end_offsets(wheres)
+            consumer.assign(wheres)
+            while any(consumer.position(where) < ends[where] for where in wheres):
+                for part in consumer.poll(1_000):
+                    found[part.partition] += part.records
+        return found
+
+    def values(self, topic: str, partitions: int = 1) -> list[bytes | None]:
+        """The values of all partitions, in the order of partition and offset."""
+        found = self.records(topic, partitions)
+        return [record.value for records in found.values() for record in records]
+
+
+@contextmanager
+def kraftpy_broker(directory: Path, nodes: int = 3) -> Iterator[SparkBroker]:
+    with running_cluster(directory, nodes) as cluster:
+        yield SparkBroker("kraftpy", cluster.bootstrap, nodes)
+
+
+@contextmanager
+def kafka_broker() -> Iterator[SparkBroker]:
+    """Apache Kafka, one node: what it answers does not depend on how many there are."""
+    require("java", "mvn")
+    with apache_kafka(KAFKA_SETTINGS) as server:
+        yield SparkBroker("kafka", f"{server.host}:{server.port}", 1)
