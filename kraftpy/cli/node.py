@@ -75,6 +75,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="for tests: whoever listens there cuts connections, fills the disk, fails requests",
     )
     parser.add_argument(
+        "--faults-without-routing",
+        action="store_true",
+        help="for tests: with --faults, connect to other nodes directly",
+    )
+    parser.add_argument(
         "--log-level", choices=LEVELS, default="INFO", help="how much to log (INFO)"
     )
 
@@ -138,7 +143,7 @@ async def _run_until_signal(options: Namespace, config: NodeConfig, world: World
     paths = directory_paths(config, str(Path.cwd()))
     if options.config is None:
         await _format(config, paths, world)
-    faulty = None if options.faults is None else _faulty_world(options.faults, config, world)
+    faulty = None if options.faults is None else _faulty_world(options, config, world)
     node = Node(
         config,
         world if faulty is None else faulty.world,
@@ -173,17 +178,23 @@ async def _run_until_signal(options: Namespace, config: NodeConfig, world: World
         nursery.cancel_scope.cancel()
 
 
-def _faulty_world(address: str, config: NodeConfig, world: World) -> FaultyWorld:
+def _faulty_world(options: Namespace, config: NodeConfig, world: World) -> FaultyWorld:
     from kraftpy.faults.control import FaultyWorld
 
-    host, _, port = address.rpartition(":")
+    host, _, port = options.faults.rpartition(":")
     if not port.isdecimal():
-        raise CommandFailed(f"--faults: {address!r} is no HOST:PORT", exit_code=EXIT_USAGE)
+        raise CommandFailed(f"--faults: {options.faults!r} is no HOST:PORT", exit_code=EXIT_USAGE)
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    return FaultyWorld(world, config.node_id, (host, int(port)), die=die)
+    return FaultyWorld(
+        world,
+        config.node_id,
+        (host, int(port)),
+        die=die,
+        is_routed=not options.faults_without_routing,
+    )
 
 
 async def _format(config: NodeConfig, paths: DirectoryPaths, world: World) -> None:

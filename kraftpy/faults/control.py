@@ -15,9 +15,10 @@ import trio
 
 from kraftpy.api.handler import Handler
 from kraftpy.faults.answers import failing
+from kraftpy.faults.clock import FaultyClock
 from kraftpy.faults.disk import FaultyDisk
 from kraftpy.faults.exchange import WELCOME, read_line, send_all
-from kraftpy.faults.language import DiskError, DiskFull, FailNext, Heal, TornWrite, parse_fault
+from kraftpy.faults.language import Heal, NodeFault, parse_fault
 from kraftpy.faults.routing import RoutedNetwork
 from kraftpy.faults.state import NodeFaults
 from kraftpy.world import Address, Network, Stream, World
@@ -31,16 +32,25 @@ class FaultyWorld:
     """What wraps the world of one node."""
 
     def __init__(
-        self, world: World, node_id: int, switchboard: Address, *, die: Callable[[], None]
+        self,
+        world: World,
+        node_id: int,
+        switchboard: Address,
+        *,
+        die: Callable[[], None],
+        is_routed: bool = True,
     ) -> None:
+        """`is_routed`: connections to others go through the switchboard, which can cut them."""
         self._network: Network = world.network
         self._node_id = node_id
         self._switchboard = switchboard
         self._faults = NodeFaults(die)
-        self._disk = FaultyDisk(world.disk, self._faults)
+        self._disk = FaultyDisk(world.disk, self._faults, world.clock)
+        network = RoutedNetwork(world.network, node_id, switchboard) if is_routed else world.network
         self.world = replace(
             world,
-            network=RoutedNetwork(world.network, node_id, switchboard),
+            clock=FaultyClock(world.clock, self._faults),
+            network=network,
             disk=self._disk,
         )
         self.decorate: Callable[[Handler], Handler] = failing(self._faults)
@@ -71,6 +81,12 @@ class FaultyWorld:
         """Give back what a node that has ended did not."""
         self._disk.close_all()
 
+    def _lose_power(self) -> None:
+        """Nothing may be written between the loss and the end."""
+        self._disk.lose_unsynced()
+        self._faults.fail_everything()
+        self._faults.die()
+
     async def _carry_out(self, line: str, stream: Stream) -> None:
         log.info("fault: %s", line)
         reply = ""
@@ -78,10 +94,12 @@ class FaultyWorld:
             fault = parse_fault(line)
             if isinstance(fault, Heal):
                 self._faults.heal()
-            elif isinstance(fault, FailNext | DiskFull | DiskError | TornWrite):
+            elif isinstance(fault, NodeFault):
                 self._faults.apply(fault)
             else:
                 reply = f"{fault.name} does not happen inside of a node"
         except ValueError as error:
             reply = str(error)
+        if self._faults.is_powerless:
+            self._lose_power()
         await send_all(stream, f"{reply}\n".encode())

@@ -12,7 +12,9 @@ what is sent to the process of a node. A fault that makes no sense can't be made
 what is wrong with it.
 
 Faults last until `heal`, unless their nature is to happen once (kill, restart, fail-next,
-torn-write).
+torn-write, reset). What befalls the files of a node that does not run (wipe, flip-bits, cut-tail)
+stays: it is for its replicas to make that good. `administration` has the changes that are no
+faults by themselves.
 """
 
 from __future__ import annotations
@@ -21,38 +23,97 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, ClassVar, Final, TypeAlias
 
-from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.registry import API
+from kraftpy.faults.administration import (
+    AddVoter,
+    AdministrativeFault,
+    CancelReassignments,
+    ChangeConfig,
+    Decommission,
+    ElectLeaders,
+    Hijack,
+    Reassign,
+    RecreateTopic,
+    RemoveVoter,
+)
+from kraftpy.faults.inside import (
+    DISK_OPERATIONS,
+    POWER_POLICIES,
+    SLOW_OPERATIONS,
+    ClockFault,
+    ClockJump,
+    ClockStrobe,
+    CutTail,
+    DiskError,
+    DiskFault,
+    DiskFull,
+    FailNext,
+    FileFault,
+    FlipBits,
+    NodeFault,
+    PowerLoss,
+    SlowDisk,
+    TornWrite,
+    Wipe,
+    api_key_of,
+)
 
 __all__ = [
     "DISK_OPERATIONS",
     "FAULTS",
+    "HELD_DIRECTIONS",
+    "POWER_POLICIES",
+    "SLOW_OPERATIONS",
+    "AddVoter",
+    "AdministrativeFault",
+    "BusyMachine",
+    "CancelReassignments",
+    "ChangeConfig",
+    "ClockFault",
+    "ClockJump",
+    "ClockStrobe",
+    "CutClients",
+    "CutTail",
+    "Decommission",
     "Delay",
     "DiskError",
     "DiskFault",
     "DiskFull",
+    "ElectLeaders",
     "FailNext",
     "Fault",
+    "FileFault",
+    "FlipBits",
     "Heal",
+    "Hijack",
+    "Hold",
     "Kill",
     "LinkFault",
+    "NoDescriptors",
     "NodeFault",
     "Nodes",
     "OneWay",
     "Partition",
     "Pause",
+    "PowerLoss",
     "ProcessFault",
+    "Reassign",
+    "RecreateTopic",
+    "RemoveVoter",
+    "Reset",
     "Restart",
     "Resume",
+    "RollingRestart",
+    "SlowDisk",
     "Stop",
     "TornWrite",
+    "Wipe",
     "api_key_of",
     "format_fault",
     "parse_fault",
 ]
 
 Nodes: TypeAlias = tuple[int, ...]
-DISK_OPERATIONS: Final = ("read", "write", "sync")
+HELD_DIRECTIONS: Final = ("request", "response")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +154,34 @@ class Resume:
 
     name: ClassVar[str] = "resume"
     node: int
+
+
+@dataclass(frozen=True, slots=True)
+class RollingRestart:
+    """These nodes are restarted in good order, one after the other."""
+
+    name: ClassVar[str] = "rolling-restart"
+    nodes: Nodes
+
+
+@dataclass(frozen=True, slots=True)
+class NoDescriptors:
+    """The node can open no further file and take no further connection."""
+
+    name: ClassVar[str] = "no-descriptors"
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class BusyMachine:
+    """So many processes beside the nodes want all the processors' time."""
+
+    name: ClassVar[str] = "busy-machine"
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.processes < 1:
+            raise ValueError(f"{self.processes} processes keep nobody busy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,54 +227,45 @@ class Delay:
 
 
 @dataclass(frozen=True, slots=True)
-class FailNext:
-    """The next requests of this kind from clients are answered with an error, and not carried
-    out: `times` of them on `node`, or for None on each broker.
+class CutClients:
+    """Nothing passes between these nodes and clients; between nodes it does."""
+
+    name: ClassVar[str] = "cut-clients"
+    nodes: Nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """All connections between `a` and `b` are reset, once."""
+
+    name: ClassVar[str] = "reset"
+    a: Nodes
+    b: Nodes
+
+    def __post_init__(self) -> None:
+        _check_sides(self.a, self.b)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The next messages of this kind stop on their way: `times` requests to `node`, or responses
+    of it, and with them what follows on the same connection. They arrive after `milliseconds`, or
+    for 0 after `heal`, also if their sender has hung up meanwhile.
     """
 
-    name: ClassVar[str] = "fail-next"
+    name: ClassVar[str] = "hold"
+    node: int
     api: str
-    error: str
+    direction: str = "request"
     times: int = 1
-    node: int | None = None
+    milliseconds: int = 0
 
     def __post_init__(self) -> None:
         api_key_of(self.api)
-        if self.error not in ErrorCode.__members__ or self.error == "NONE":
-            raise ValueError(f"{self.error!r} is no error of Kafka's protocol")
-        if self.times < 1:
-            raise ValueError(f"{self.times} times is never")
-
-
-@dataclass(frozen=True, slots=True)
-class DiskFull:
-    """Nothing more fits on the node's disk: writing more, and making files, fails with ENOSPC."""
-
-    name: ClassVar[str] = "disk-full"
-    node: int
-
-
-@dataclass(frozen=True, slots=True)
-class DiskError:
-    """The disk fails with EIO whenever it is asked to do that: read, write or sync."""
-
-    name: ClassVar[str] = "disk-error"
-    node: int
-    operation: str = "write"
-
-    def __post_init__(self) -> None:
-        if self.operation not in DISK_OPERATIONS:
-            raise ValueError(
-                f"{self.operation!r} is none of the disk's operations: {', '.join(DISK_OPERATIONS)}"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class TornWrite:
-    """Of the next write only the first half reaches the disk, and the node is killed in it."""
-
-    name: ClassVar[str] = "torn-write"
-    node: int
+        if self.direction not in HELD_DIRECTIONS:
+            raise ValueError(f"{self.direction!r} is none of {', '.join(HELD_DIRECTIONS)}")
+        if self.times < 1 or self.milliseconds < 0:
+            raise ValueError(f"{self.times} times, {self.milliseconds} ms is never")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +275,19 @@ class Heal:
     name: ClassVar[str] = "heal"
 
 
-ProcessFault: TypeAlias = Kill | Stop | Restart | Pause | Resume
-LinkFault: TypeAlias = Partition | OneWay | Delay
-DiskFault: TypeAlias = DiskFull | DiskError | TornWrite
-NodeFault: TypeAlias = FailNext | DiskFault
-Fault: TypeAlias = ProcessFault | LinkFault | NodeFault | Heal
+ProcessFault: TypeAlias = (
+    Kill | Stop | Restart | Pause | Resume | RollingRestart | NoDescriptors | BusyMachine
+)
+LinkFault: TypeAlias = Partition | OneWay | Delay | CutClients | Reset | Hold
+Fault: TypeAlias = ProcessFault | LinkFault | NodeFault | FileFault | AdministrativeFault | Heal
 
 _CLASSES: Final[tuple[type[Fault], ...]] = (
-    *(Kill, Stop, Restart, Pause, Resume),
-    *(Partition, OneWay, Delay),
-    *(FailNext, DiskFull, DiskError, TornWrite, Heal),
+    *(Kill, Stop, Restart, Pause, Resume, RollingRestart, NoDescriptors, BusyMachine),
+    *(Partition, OneWay, Delay, CutClients, Reset, Hold),
+    *(FailNext, DiskFull, DiskError, TornWrite, SlowDisk, PowerLoss),
+    *(ClockJump, ClockStrobe, Wipe, FlipBits, CutTail),
+    *(ElectLeaders, Reassign, CancelReassignments, RecreateTopic, ChangeConfig),
+    *(Decommission, RemoveVoter, AddVoter, Hijack, Heal),
 )
 FAULTS: Final[Mapping[str, type[Fault]]] = {each.name: each for each in _CLASSES}
 """Every fault, by its name."""
@@ -245,14 +328,6 @@ def parse_fault(text: str) -> Fault:
     return fault_class(**values)
 
 
-def api_key_of(name: str) -> int:
-    """Raises ValueError for a name that no API has."""
-    for key, spec in API.items():
-        if spec.name == name:
-            return key
-    raise ValueError(f"{name!r} is no API of Kafka's protocol (they are spelled as in 'Produce')")
-
-
 def _check_sides(a: Nodes, b: Nodes) -> None:
     if not a or not b:
         raise ValueError("both sides need a node")
@@ -270,4 +345,5 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "int | None": int,
     "str": str,
     "Nodes": _nodes,
+    "tuple[int, ...]": _nodes,
 }

@@ -7,12 +7,16 @@ set out, and waits for the link to be whole before they arrive.
 from __future__ import annotations
 
 from itertools import product
+from typing import Final
 
 import trio
 
-from kraftpy.faults.language import LinkFault, OneWay, Partition
+from kraftpy.faults.language import CutClients, Delay, Nodes, OneWay, Partition
 
-__all__ = ["Links"]
+__all__ = ["CLIENTS", "Links"]
+
+CLIENTS: Final = -1
+"""All clients, where a node stands otherwise."""
 
 
 class Links:
@@ -24,15 +28,16 @@ class Links:
         # Set, and replaced, when something has been healed.
         self._changed = trio.Event()
 
-    def apply(self, fault: LinkFault) -> None:
-        if isinstance(fault, OneWay):
-            self._cuts |= dict.fromkeys(product(fault.senders, fault.receivers))
-            return
-        both = (*product(fault.a, fault.b), *product(fault.b, fault.a))
-        if isinstance(fault, Partition):
-            self._cuts |= dict.fromkeys(both)
-        else:
-            self._delays_ms |= dict.fromkeys(both, fault.milliseconds)
+    def apply(self, fault: Partition | OneWay | Delay | CutClients) -> None:
+        match fault:
+            case OneWay(senders, receivers):
+                self._cuts |= dict.fromkeys(product(senders, receivers))
+            case Partition(a, b):
+                self._cuts |= dict.fromkeys(_both_ways(a, b))
+            case CutClients(nodes):
+                self._cuts |= dict.fromkeys(_both_ways(nodes, (CLIENTS,)))
+            case Delay(a, b, milliseconds):
+                self._delays_ms |= dict.fromkeys(_both_ways(a, b), milliseconds)
 
     def heal(self) -> None:
         self._cuts.clear()
@@ -50,3 +55,7 @@ class Links:
         """Return when what the one sends can reach the other."""
         while self.is_cut(sender, receiver):
             await self._changed.wait()
+
+
+def _both_ways(a: Nodes, b: Nodes) -> list[tuple[int, int]]:
+    return [*product(a, b), *product(b, a)]

@@ -11,10 +11,15 @@ from collections.abc import Callable
 
 from kraftpy.faults.language import (
     DISK_OPERATIONS,
+    ClockJump,
+    ClockStrobe,
     DiskError,
     DiskFull,
     FailNext,
     NodeFault,
+    PowerLoss,
+    SlowDisk,
+    TornWrite,
     api_key_of,
 )
 from kraftpy.protocol.errors import ErrorCode
@@ -23,29 +28,49 @@ __all__ = ["NodeFaults"]
 
 
 class NodeFaults:
-    __slots__ = ("_die", "_errors", "_failing", "_is_torn", "is_full")
+    __slots__ = (
+        *("_delays_ms", "_die", "_errors", "_failing", "_is_torn", "_jumped_ms", "_strobes"),
+        *("is_full", "is_powerless"),
+    )
 
     def __init__(self, die: Callable[[], None]) -> None:
         self._die = die
         self._failing: dict[int, list[ErrorCode]] = {}
         self._errors: dict[str, None] = {}
         self._is_torn = False
+        self._delays_ms: dict[str, int] = {}
+        self._jumped_ms = 0
+        self._strobes: list[ClockStrobe] = []
         self.is_full = False
+        self.is_powerless = False
 
     def apply(self, fault: NodeFault) -> None:
-        if isinstance(fault, FailNext):
-            waiting = self._failing.setdefault(api_key_of(fault.api), [])
-            waiting += [ErrorCode[fault.error]] * fault.times
-        elif isinstance(fault, DiskFull):
-            self.is_full = True
-        elif isinstance(fault, DiskError):
-            self._errors[fault.operation] = None
-        else:
-            self._is_torn = True
+        match fault:
+            case FailNext(api, error, times):
+                self._failing.setdefault(api_key_of(api), []).extend([ErrorCode[error]] * times)
+            case DiskFull():
+                self.is_full = True
+            case DiskError(_, operation):
+                self._errors[operation] = None
+            case SlowDisk(_, milliseconds, operation):
+                self._delays_ms[operation] = milliseconds
+            case TornWrite():
+                self._is_torn = True
+            case ClockJump(_, milliseconds):
+                self._jumped_ms += milliseconds
+            case ClockStrobe():
+                self._strobes.append(fault)
+            case PowerLoss(_, policy):
+                if policy != "drop-all":
+                    raise ValueError(f"{policy}: a real node loses all that is unsynced")
+                self.is_powerless = True
 
     def heal(self) -> None:
         self._failing.clear()
         self._errors.clear()
+        self._delays_ms.clear()
+        self._strobes.clear()
+        self._jumped_ms = 0
         self._is_torn = False
         self.is_full = False
 
@@ -66,6 +91,14 @@ class NodeFaults:
     def check_space(self, path: str) -> None:
         if self.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    def disk_delay_ms(self, operation: str) -> int:
+        return self._delays_ms.get(operation, 0)
+
+    def wall_offset_ms(self, monotonic_ms: int) -> int:
+        """How far the wall clock is ahead of the truth."""
+        ahead = (each for each in self._strobes if monotonic_ms // each.period_ms % 2 == 0)
+        return self._jumped_ms + sum(each.milliseconds for each in ahead)
 
     def takes_torn_write(self) -> bool:
         """Whether the write that begins now is the one."""

@@ -7,6 +7,10 @@ knows who listens there, and carries bytes both ways as the links between the tw
   its reset; the sender notices by silence only, as with a real cut. After `heal` all of it arrives.
 - To connect takes both directions.
 - A delay keeps the order, and holds up nobody else.
+- A message that is held holds up what follows it on its connection (`holds`).
+
+Clients are connected to nodes directly, unless these tell them to come through a door: a port of
+the switchboard's that leads to one node. Then links to clients can be cut, and their messages held.
 
 An address that belongs to no node of the cluster is connected to without further ado. The
 switchboard also holds a control connection to each node, on which faults inside of nodes are sent.
@@ -16,23 +20,30 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
 from math import inf
+from typing import cast
 
 import trio
 
 from kraftpy.faults.exchange import ERROR_NUMBER, WELCOME, read_line, send_all
+from kraftpy.faults.holds import Conversation, Held, Holds
 from kraftpy.faults.language import (
+    ClockJump,
+    ClockStrobe,
     DiskError,
     DiskFull,
     Fault,
     Heal,
+    Hold,
     LinkFault,
     NodeFault,
+    Reset,
+    SlowDisk,
     format_fault,
 )
-from kraftpy.faults.links import Links
+from kraftpy.faults.links import CLIENTS, Links
 from kraftpy.world import Address, Clock, Network, Stream
 
 __all__ = ["FaultRefusedError", "Switchboard"]
@@ -64,6 +75,17 @@ class _Chunk:
     data: bytes
     """Empty: the sender has finished."""
     is_reset: bool = False
+    held: Held | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Joined:
+    """A connection that was put through."""
+
+    caller: int
+    owner: int
+    streams: tuple[Stream, Stream]
+    conversation: Conversation
 
 
 class Switchboard:
@@ -73,39 +95,72 @@ class Switchboard:
         self, clock: Clock, network: Network, owner_of: Callable[[Address], int | None]
     ) -> None:
         self.links = Links()
+        self.holds = Holds()
         self._clock = clock
         self._network = network
         self._owner_of = owner_of
         self._controlled: dict[int, _Controlled] = {}
         # What a node that starts again begins with: its disk is still full.
         self._standing: dict[int, list[NodeFault]] = {}
+        self._doors: dict[Address, tuple[int, Callable[[], Address]]] = {}
+        self._joined: dict[_Joined, None] = {}
 
     async def run(
         self, host: str, *, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Serve until cancelled; `started` gives the address."""
-        listener = await self._network.listen(host, 0, backlog=1024)
-        try:
-            async with trio.open_nursery() as nursery:
-                task_status.started(listener.address)
-                while True:
-                    stream = await listener.accept()
-                    nursery.start_soon(self._serve, stream, name="switchboard-connection")
-        finally:
-            listener.close()
+        await self._listen(host, self._serve, task_status)
+
+    async def run_door(
+        self,
+        host: str,
+        node_id: int,
+        address_of_node: Callable[[], Address],
+        *,
+        task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Lead clients to a node until cancelled; `started` gives the address for them."""
+
+        async def lead(stream: Stream) -> None:
+            try:
+                await self._put_through(CLIENTS, node_id, address_of_node(), stream)
+            except (OSError, trio.ClosedResourceError) as error:
+                log.debug("switchboard: a client's connection ends: %s", error)
+            finally:
+                stream.reset()
+
+        class Opened:
+            """Before the first client comes, nodes must know whose address it is."""
+
+            @staticmethod
+            def started(address: Address) -> None:
+                self._doors[address] = (node_id, address_of_node)
+                task_status.started(address)
+
+        await self._listen(host, lead, cast("trio.TaskStatus[Address]", Opened))
 
     def apply(self, fault: LinkFault) -> None:
-        self.links.apply(fault)
+        if isinstance(fault, Hold):
+            self.holds.add(fault)
+        elif isinstance(fault, Reset):
+            sides = (fault.a, fault.b)
+            for joined in list(self._joined):
+                if any(joined.caller in a and joined.owner in b for a, b in (sides, sides[::-1])):
+                    for stream in joined.streams:
+                        stream.reset()
+        else:
+            self.links.apply(fault)
 
     async def tell(self, node_id: int, fault: NodeFault) -> None:
         """Have the fault inside of a node; returns when it is there. Raises FaultRefusedError."""
-        if isinstance(fault, DiskFull | DiskError):
+        if isinstance(fault, DiskFull | DiskError | SlowDisk | ClockJump | ClockStrobe):
             self._standing.setdefault(node_id, []).append(fault)
         await self._tell(node_id, fault)
 
     async def heal(self) -> None:
         """All links are whole, and so is every node that can be told; the others begin so."""
         self.links.heal()
+        self.holds.heal()
         self._standing.clear()
         for node_id in list(self._controlled):
             try:
@@ -133,13 +188,29 @@ class Switchboard:
         if reply:
             raise FaultRefusedError(f"node {node_id}: {reply}")
 
+    async def _listen(
+        self,
+        host: str,
+        serve: Callable[[Stream], Awaitable[None]],
+        task_status: trio.TaskStatus[Address],
+    ) -> None:
+        listener = await self._network.listen(host, 0, backlog=1024)
+        try:
+            async with trio.open_nursery() as nursery:
+                task_status.started(listener.address)
+                while True:
+                    stream = await listener.accept()
+                    nursery.start_soon(serve, stream, name="switchboard-connection")
+        finally:
+            listener.close()
+
     async def _serve(self, stream: Stream) -> None:
         try:
             word, *rest = (await read_line(stream)).split()
             if word == "control":
                 await self._control(int(rest[0]), stream)
             else:
-                await self._put_through(int(rest[0]), (rest[1], int(rest[2])), stream)
+                await self._connect(int(rest[0]), (rest[1], int(rest[2])), stream)
         except (OSError, ValueError, trio.ClosedResourceError) as error:
             log.debug("switchboard: a connection ends: %s", error)
         finally:
@@ -161,45 +232,64 @@ class Switchboard:
             if self._controlled.get(node_id) is controlled:
                 del self._controlled[node_id]
 
-    async def _put_through(self, caller: int, address: Address, stream: Stream) -> None:
-        called = self._owner_of(address)
-        owner = caller if called is None else called
-        await self.links.wait_whole(caller, owner)
-        await self.links.wait_whole(owner, caller)
+    async def _connect(self, caller: int, address: Address, stream: Stream) -> None:
+        """A node wants to be put through; it is told how that went."""
+        if address in self._doors:
+            called, address_of_node = self._doors[address]
+            address = address_of_node()
+        else:
+            owner = self._owner_of(address)
+            called = caller if owner is None else owner
         try:
-            target = await self._network.connect(*address)
+            await self._put_through(caller, called, address, stream, says=True)
         except OSError as error:
             await send_all(stream, ERROR_NUMBER.pack(error.errno or errno.ECONNREFUSED))
             stream.close()
-            return
+
+    async def _put_through(
+        self, caller: int, owner: int, address: Address, stream: Stream, *, says: bool = False
+    ) -> None:
+        """Raises OSError if nobody listens there."""
+        await self.links.wait_whole(caller, owner)
+        await self.links.wait_whole(owner, caller)
+        target = await self._network.connect(*address)
+        joined = _Joined(caller, owner, (stream, target), Conversation(self.holds, owner))
+        self._joined[joined] = None
         try:
-            await send_all(stream, ERROR_NUMBER.pack(0))
+            if says:
+                await send_all(stream, ERROR_NUMBER.pack(0))
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._carry, caller, owner, stream, target)
-                nursery.start_soon(self._carry, owner, caller, target, stream)
+                nursery.start_soon(self._carry, joined, "request")
+                nursery.start_soon(self._carry, joined, "response")
         finally:
+            del self._joined[joined]
             target.reset()
 
-    async def _carry(self, sender: int, receiver: int, source: Stream, target: Stream) -> None:
+    async def _carry(self, joined: _Joined, direction: str) -> None:
         """One direction, until its sender has finished or one of the two is gone."""
         put, take = trio.open_memory_channel[_Chunk](_CHUNKS_IN_FLIGHT)
+        ends = (joined.caller, joined.owner)
+        source, target = joined.streams
+        if direction == "response":
+            ends, (source, target) = ends[::-1], (target, source)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._deliver, sender, receiver, take, source, target)
+            nursery.start_soon(self._deliver, ends, take, source, target)
             async with put:
                 buffer = memoryview(bytearray(_CHUNK_BYTES))
-                while True:
-                    chunk = await self._receive(sender, receiver, source, buffer)
+                is_over = False
+                while not is_over:
+                    chunk = await self._receive(ends, source, buffer)
                     if chunk is None:
                         return
+                    is_over = not chunk.data
                     try:
-                        await put.send(chunk)
+                        for piece in _pieces(joined.conversation, direction, chunk):
+                            await put.send(piece)
                     except trio.BrokenResourceError:
-                        return
-                    if not chunk.data:
                         return
 
     async def _receive(
-        self, sender: int, receiver: int, source: Stream, buffer: memoryview
+        self, ends: tuple[int, int], source: Stream, buffer: memoryview
     ) -> _Chunk | None:
         """What the sender has to say next; None if this side has hung up."""
         try:
@@ -208,8 +298,8 @@ class Switchboard:
         except trio.ClosedResourceError:
             return None
         except OSError:
-            return _Chunk(self._due(sender, receiver), b"", is_reset=True)
-        return _Chunk(self._due(sender, receiver), bytes(buffer[:count]))
+            return _Chunk(self._due(*ends), b"", is_reset=True)
+        return _Chunk(self._due(*ends), bytes(buffer[:count]))
 
     def _due(self, sender: int, receiver: int) -> float:
         delay_ms = self.links.delay_ms(sender, receiver)
@@ -217,8 +307,7 @@ class Switchboard:
 
     async def _deliver(
         self,
-        sender: int,
-        receiver: int,
+        ends: tuple[int, int],
         chunks: trio.MemoryReceiveChannel[_Chunk],
         source: Stream,
         target: Stream,
@@ -227,7 +316,9 @@ class Switchboard:
             async for chunk in chunks:
                 if chunk.due > self._clock.monotonic():
                     await self._clock.sleep_until(chunk.due)
-                await self.links.wait_whole(sender, receiver)
+                if chunk.held is not None:
+                    await self._wait_released(chunk.held)
+                await self.links.wait_whole(*ends)
                 try:
                     if chunk.is_reset:
                         target.reset()
@@ -239,3 +330,17 @@ class Switchboard:
                 except (OSError, trio.ClosedResourceError):
                     # The receiver is gone. The other direction learns it by itself, and tells.
                     return
+
+    async def _wait_released(self, held: Held) -> None:
+        seconds = held.milliseconds / 1000 if held.milliseconds else inf
+        with self._clock.move_on_after(seconds):
+            await held.released.wait()
+        held.released.set()
+
+
+def _pieces(conversation: Conversation, direction: str, chunk: _Chunk) -> Iterator[_Chunk]:
+    """The chunk, cut where a message is held."""
+    if not chunk.data:
+        yield chunk
+    for data, held in conversation.cut(direction, chunk.data):
+        yield replace(chunk, data=data, held=held)

@@ -29,7 +29,7 @@ import trio
 
 from kraftpy.launch.directory import open_directory
 from kraftpy.launch.errors import CANT_LISTEN, LaunchError, PortTakenError
-from kraftpy.launch.plan import NodePlan, Shape, combined_shape, plan_nodes, ports_needed
+from kraftpy.launch.plan import NodePlan, Place, Shape, combined_shape, plan_nodes, ports_needed
 from kraftpy.launch.ports import choose_ports
 from kraftpy.launch.preparation import check_settings, prepare, wait_until_unused
 from kraftpy.launch.ready import Ready
@@ -65,6 +65,8 @@ class ClusterSpec:
     stop_timeout_seconds: float = 30.0
     command: Sequence[str] = NODE_COMMAND
     """What runs a node; CONFIG and --ready-file follow."""
+    places: Mapping[int, Place] = field(default_factory=dict)
+    """By node, for those that live elsewhere than on `host`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,12 @@ async def _plan(
         prefers_usual=prefers_usual,
     )
     return plan_nodes(
-        shape, ports, host=spec.host, directory=spec.directory, settings=spec.settings
+        shape,
+        ports,
+        host=spec.host,
+        directory=spec.directory,
+        settings=spec.settings,
+        places=spec.places,
     )
 
 
@@ -321,7 +328,10 @@ class Cluster:
         started_at = self._clock.monotonic()
         log_start = self._log_size(plan)
         process = await self._processes.spawn(
-            [*self._spec.command, plan.config_path, "--ready-file", plan.ready_path],
+            [
+                *(*plan.place.prefix, *self._spec.command),
+                *(plan.config_path, "--ready-file", plan.ready_path),
+            ],
             environment=_without_settings(self._processes.environment),
             output_path=plan.log_path,
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from kraftpy.config.development import development_settings
 from kraftpy.config.topology import Voter
@@ -23,6 +24,7 @@ __all__ = [
     "CONTROLLER",
     "OWN_KEYS",
     "NodePlan",
+    "Place",
     "Roles",
     "Shape",
     "combined_shape",
@@ -56,6 +58,17 @@ OWN_KEYS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node lives that is not where the others are."""
+
+    host: str | None = None
+    advertised: str | None = None
+    """HOST:PORT that clients and other brokers are told."""
+    prefix: tuple[str, ...] = ()
+    """What runs its command, as `ip netns exec NAME` does."""
+
+
 def combined_shape(nodes: int) -> Shape:
     """Every node is broker and controller."""
     return dict.fromkeys(range(1, nodes + 1), COMBINED)
@@ -85,12 +98,15 @@ class NodePlan:
     http_port: int
     directory: str
     settings: Mapping[str, str]
+    place: Place = Place()
 
     @property
     def address(self) -> str | None:
         """Where clients find it."""
         if self.port is None:
             return None
+        if self.place.advertised is not None:
+            return self.place.advertised
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -117,12 +133,14 @@ def plan_nodes(
     host: str,
     directory: str,
     settings: Mapping[str, str],
+    places: Mapping[int, Place] = MappingProxyType({}),
 ) -> tuple[NodePlan, ...]:
     """Give out `ports` in their order: of each node those for clients, controllers and HTTP."""
     unused = iter(ports)
+    hosts = {node_id: places.get(node_id, Place()).host or host for node_id in shape}
     bare = [_bare(node_id, roles, unused) for node_id, roles in shape.items()]
     voters = [
-        Voter(node_id, host, controller_port)
+        Voter(node_id, hosts[node_id], controller_port)
         for node_id, _, _, controller_port, _ in bare
         if controller_port is not None
     ]
@@ -134,14 +152,27 @@ def plan_nodes(
             node_id=node_id,
             roles=roles,
             voters=voters,
-            host=host,
+            host=hosts[node_id],
             port=port,
             data_dir=f"{node_directory}/data",
             broker_count=broker_count,
         )
-        own |= {"kraftpy.http.host": host, "kraftpy.http.port": str(http_port), **settings}
+        place = places.get(node_id, Place())
+        if place.advertised is not None:
+            own["advertised.listeners"] = f"PLAINTEXT://{place.advertised}"
+        http = {"kraftpy.http.host": hosts[node_id], "kraftpy.http.port": str(http_port)}
         plans.append(
-            NodePlan(node_id, roles, host, port, controller_port, http_port, node_directory, own)
+            NodePlan(
+                node_id,
+                roles,
+                hosts[node_id],
+                port,
+                controller_port,
+                http_port,
+                node_directory,
+                {**own, **http, **settings},
+                place,
+            )
         )
     return tuple(plans)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -26,30 +26,48 @@ import trio
 from kraftpy.client.blocking import BlockingConnection
 from kraftpy.faults.drawing import DRAWN, draw_fault
 from kraftpy.faults.language import (
+    ClockJump,
+    ClockStrobe,
     Delay,
     DiskError,
     DiskFull,
     FailNext,
     Fault,
     Heal,
+    Hold,
     Kill,
+    NodeFault,
     Nodes,
     OneWay,
     Partition,
     Pause,
+    PowerLoss,
+    Reset,
     Restart,
     Resume,
+    RollingRestart,
+    SlowDisk,
     Stop,
     TornWrite,
     format_fault,
     parse_fault,
 )
+from kraftpy.faults.switchboard import FaultRefusedError
 from kraftpy.protocol.schema.k03_metadata import MetadataRequest, MetadataRequestTopic
 from kraftpy.testing.backend import Backend
 from kraftpy.testing.loop_thread import LoopThread
 from kraftpy.testing.options import ClusterOptions
 
 __all__ = ["ClusterOptions", "KafkaCluster", "open_kafka_cluster"]
+
+
+# The others need more than a test has: doors for clients, files that nobody else wants, ...
+_HERE = (
+    *(Kill, Stop, Restart, Pause, Resume, RollingRestart),
+    *(Partition, OneWay, Delay, Reset, Hold),
+    *(FailNext, DiskFull, DiskError, TornWrite, SlowDisk, PowerLoss, ClockJump, ClockStrobe),
+    Heal,
+)
 
 
 class KafkaCluster:
@@ -153,6 +171,34 @@ class KafkaCluster:
         """Kill it in the middle of its next write."""
         self.apply(TornWrite(node))
 
+    def slow_disk(self, node: int, milliseconds: int, operation: str = "sync") -> None:
+        """Its disk takes so much longer to sync, or to read."""
+        self.apply(SlowDisk(node, milliseconds, operation))
+
+    def power_loss(self, node: int) -> None:
+        """Kill it, and take from its files what it has not synced."""
+        self.apply(PowerLoss(node))
+
+    def clock_jump(self, node: int, milliseconds: int) -> None:
+        """Set its wall clock ahead, or back if negative. Monotonic time goes on as it was."""
+        self.apply(ClockJump(node, milliseconds))
+
+    def clock_strobe(self, node: int, milliseconds: int, period_ms: int) -> None:
+        """Let its wall clock jump ahead and back again, over and over."""
+        self.apply(ClockStrobe(node, milliseconds, period_ms))
+
+    def reset(self, a: int | Iterable[int], b: int | Iterable[int]) -> None:
+        """Reset all connections between these nodes and those, once."""
+        self.apply(Reset(_nodes(a), _nodes(b)))
+
+    def hold(self, node: int, api: str, direction: str = "request", *, times: int = 1) -> None:
+        """Stop the next requests of other nodes to this one on their way, or its responses."""
+        self.apply(Hold(node, api, direction, times))
+
+    def rolling_restart(self) -> None:
+        """Restart every node in good order, one after the other."""
+        self.apply(RollingRestart(self.nodes))
+
     def heal(self) -> None:
         """End all faults, start nodes that don't run; returns when all serve."""
         self.apply(Heal())
@@ -190,12 +236,14 @@ class KafkaCluster:
         unknown = [node for node in named if node not in self.nodes]
         if unknown:
             raise ValueError(f"there is no node {unknown[0]}; there are {self.nodes}")
-        if not isinstance(fault, Kill | Pause | Resume | DiskFull | DiskError | TornWrite):
+        if not isinstance(fault, _HERE):
+            raise ValueError(f"{fault.name} does not happen in a cluster for tests")
+        if isinstance(fault, FailNext) or not isinstance(fault, Kill | Pause | Resume | NodeFault):
             return
         [node] = named
         if node not in self.running:
             raise ValueError(f"node {node} does not run: {format_fault(fault)}")
-        if node in self._paused and isinstance(fault, DiskFull | DiskError | TornWrite):
+        if node in self._paused and isinstance(fault, NodeFault):
             raise ValueError(f"node {node} is paused: {format_fault(fault)}")
 
     async def _apply(self, fault: Fault) -> None:
@@ -203,14 +251,24 @@ class KafkaCluster:
         match fault:
             case Kill(node) | Stop(node) | Restart(node) | Pause(node) | Resume(node):
                 await self._apply_to_process(fault.name, node)
-            case Partition() | OneWay() | Delay():
+            case RollingRestart(nodes):
+                for node in nodes:
+                    await self._apply_to_process("restart", node)
+            case Partition() | OneWay() | Delay() | Reset() | Hold():
                 switchboard.apply(fault)
             case FailNext():
                 brokers = [fault.node] if fault.node is not None else list(self.brokers)
                 for node in brokers:
                     if node in self.running and node not in self._paused:
                         await switchboard.tell(node, fault)
-            case DiskFull(node) | DiskError(node) | TornWrite(node):
+            case PowerLoss(node):
+                with suppress(FaultRefusedError):
+                    # It has no time to answer.
+                    await switchboard.tell(node, fault)
+                await self._backend.kill(node)
+            case DiskFull(node) | DiskError(node) | TornWrite(node) | SlowDisk(node):
+                await switchboard.tell(node, fault)
+            case ClockJump(node) | ClockStrobe(node):
                 await switchboard.tell(node, fault)
             case Heal():
                 await self._heal()
@@ -274,9 +332,9 @@ def _nodes(given: int | Iterable[int]) -> Nodes:
 def _named(fault: Fault) -> Nodes:
     """The nodes that a fault names."""
     match fault:
-        case Partition(a, b) | Delay(a, b) | OneWay(a, b):
+        case Partition(a, b) | Delay(a, b) | OneWay(a, b) | Reset(a, b):
             return (*a, *b)
-        case Heal() | FailNext(node=None):
-            return ()
-    node = fault.node
+        case RollingRestart(nodes):
+            return nodes
+    node = getattr(fault, "node", None)
     return () if node is None else (node,)

@@ -20,6 +20,7 @@ from kraftpy.faults.disk import FaultyDisk
 from kraftpy.faults.state import NodeFaults
 from kraftpy.world import Disk, File
 from kraftpy.world.memory_disk import MemoryDisk
+from kraftpy.world.real_clock import RealClock
 from kraftpy.world.real_disk import RealDisk
 
 
@@ -42,7 +43,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "real":
         return Place(RealDisk(), str(tmp_path))
     if request.param != "memory":
-        return Place(FaultyDisk(RealDisk(), NodeFaults(die=pytest.fail)), str(tmp_path))
+        return Place(
+            FaultyDisk(RealDisk(), NodeFaults(die=pytest.fail), RealClock()), str(tmp_path)
+        )
     disk = MemoryDisk()
     trio.run(disk.make_directory, "/data")
     return Place(disk, "/data")

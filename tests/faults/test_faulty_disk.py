@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 
 import pytest
 import trio
 
 from kraftpy.faults.disk import FaultyDisk
-from kraftpy.faults.language import DiskError, DiskFull, TornWrite
+from kraftpy.faults.language import DiskError, DiskFull, SlowDisk, TornWrite
 from kraftpy.faults.state import NodeFaults
 from kraftpy.world import File
+from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk import MemoryDisk
 
 PATH = "/file"
@@ -21,7 +23,8 @@ class Kit:
         self.deaths = 0
         self.memory = MemoryDisk()
         self.faults = NodeFaults(self.die)
-        self.disk = FaultyDisk(self.memory, self.faults)
+        self.clock = MemoryClock()
+        self.disk = FaultyDisk(self.memory, self.faults, self.clock)
 
     def die(self) -> None:
         self.deaths += 1
@@ -123,3 +126,66 @@ def test_files_of_a_dead_node_are_closed() -> None:
     kit.disk.close_all()
     with fails_with(errno.EBADF):
         file.pread(1, 0)
+
+
+async def test_a_slow_disk_takes_its_time_and_heals(autojump_clock: trio.testing.MockClock) -> None:
+    """N15, JEP-104: reads from the medium and syncs wait; what has begun is not hurried."""
+    kit = Kit()
+    file = kit.file()
+    kit.faults.apply(SlowDisk(1, 2_000))
+    kit.faults.apply(SlowDisk(1, 5_000, "read"))
+    assert not file.resident(0, 1)
+    for operation, seconds in ((file.sync, 2), (file.sync_data, 2), (partial(file.warm, 0, 1), 5)):
+        begun = trio.current_time()
+        await operation()
+        assert trio.current_time() - begun == pytest.approx(seconds)
+    kit.faults.heal()
+    assert file.resident(0, 1)
+    begun = trio.current_time()
+    await file.sync()
+    assert trio.current_time() == begun
+
+
+async def test_a_loss_of_power_takes_what_is_not_synced_and_nothing_else() -> None:
+    """N8, JEP-97: appended, overwritten and cut bytes are as they were when last synced."""
+    kit = Kit()
+    file = kit.file(b"12345678")
+    await file.sync()
+    file.pwrite([b"AB"], 2)
+    file.pwrite([b"more"], 8)
+    file.truncate(5)
+    file.pwrite([b"zz"], 5)
+    kit.disk.lose_unsynced()
+    assert kit.content() == b"12345678"
+
+
+async def test_what_was_synced_in_between_is_kept() -> None:
+    kit = Kit()
+    file = kit.file(b"1234")
+    file.pwrite([b"56"], 4)
+    await file.sync_data()
+    file.pwrite([b"lost"], 6)
+    await kit.disk.rename(PATH, "/renamed")
+    kit.disk.lose_unsynced()
+    assert kit.memory.open("/renamed").pread(100, 0) == b"123456"
+
+
+async def test_a_sync_that_failed_has_kept_nothing() -> None:
+    """N13"""
+    kit = Kit()
+    file = kit.file(b"1234")
+    await file.sync()
+    file.pwrite([b"xx"], 0)
+    kit.faults.apply(DiskError(1, "sync"))
+    with fails_with(errno.EIO):
+        await file.sync()
+    file.pwrite([b"later"], 4)
+    kit.disk.lose_unsynced()
+    assert kit.content() == b"1234"
+
+
+async def test_a_new_file_that_was_never_synced_is_empty() -> None:
+    kit = Kit()
+    kit.file(b"1234")
+    kit.disk.lose_unsynced()
+    assert kit.content() == b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -11,7 +12,19 @@ import trio
 
 from kraftpy.faults.control import FaultyWorld
 from kraftpy.faults.exchange import read_exactly, send_all
-from kraftpy.faults.language import Delay, DiskFull, FailNext, OneWay, Partition
+from kraftpy.faults.language import (
+    ClockJump,
+    CutClients,
+    Delay,
+    DiskFull,
+    FailNext,
+    Hold,
+    OneWay,
+    Partition,
+    PowerLoss,
+    Reset,
+    api_key_of,
+)
 from kraftpy.faults.switchboard import FaultRefusedError, Switchboard
 from kraftpy.sim.runner import run_simulation
 from kraftpy.sim.simulation import Simulation
@@ -61,6 +74,15 @@ def simulated(test: Callable[[Net], Awaitable[None]]) -> Callable[[], None]:
     run.__name__ = run.__qualname__ = test.__name__
     run.__doc__ = test.__doc__
     return run
+
+
+def request(api: str, correlation_id: int, body: bytes = b"") -> bytes:
+    head = struct.pack(">hhi", api_key_of(api), 1, correlation_id)
+    return struct.pack(">i", len(head + body)) + head + body
+
+
+def response(correlation_id: int, body: bytes = b"") -> bytes:
+    return struct.pack(">ii", 4 + len(body), correlation_id) + body
 
 
 async def arrives(stream: Stream, data: bytes, seconds: float = SHORT_SECONDS) -> bool:
@@ -191,3 +213,124 @@ async def test_a_disk_is_still_full_after_a_restart(net: Net) -> None:
 async def test_a_node_that_does_not_run_can_not_be_told(net: Net) -> None:
     with pytest.raises(FaultRefusedError, match="node 1 does not run"):
         await net.board.tell(1, FailNext("Produce", "UNKNOWN_SERVER_ERROR"))
+
+
+@simulated
+async def test_a_request_is_held_and_arrives_in_the_end(net: Net) -> None:
+    """N23, JEP-112, JEP-126: what goes before it passes, what follows it waits."""
+    _, stream, accepted = await net.connected()
+    net.board.apply(Hold(2, "EndTxn"))
+    before, held, after = request("Fetch", 1), request("EndTxn", 2, b"x" * 50), request("Fetch", 3)
+    await send_all(stream, before + held + after)
+    assert await arrives(accepted, before)
+    assert not await arrives(accepted, held, LONG_SECONDS)
+    assert net.board.holds.held_count == 1
+    await send_all(accepted, response(1))
+    assert await arrives(stream, response(1))
+    await net.board.heal()
+    assert net.board.holds.held_count == 0
+    assert await arrives(accepted, held + after)
+
+
+@simulated
+async def test_only_so_many_are_held_and_only_of_that_kind(net: Net) -> None:
+    """JEP-126"""
+    _, stream, accepted = await net.connected()
+    net.board.apply(Hold(2, "Produce", times=1, milliseconds=5_000))
+    await send_all(stream, request("Produce", 1))
+    assert not await arrives(accepted, request("Produce", 1), SHORT_SECONDS)
+    await trio.sleep(5)
+    await send_all(stream, request("Produce", 2))
+    assert await arrives(accepted, request("Produce", 1) + request("Produce", 2))
+
+
+@simulated
+async def test_a_response_is_known_by_its_request(net: Net) -> None:
+    """JEP-126: also when the two cross, and when bytes come one by one."""
+    _, stream, accepted = await net.connected()
+    net.board.apply(Hold(2, "Fetch", "response"))
+    for byte in request("Produce", 7) + request("Fetch", 8):
+        await send_all(stream, bytes([byte]))
+    await read_exactly(accepted, len(request("Produce", 7) + request("Fetch", 8)))
+    await send_all(accepted, response(7, b"well"))
+    assert await arrives(stream, response(7, b"well"))
+    await send_all(accepted, response(8))
+    assert not await arrives(stream, response(8), LONG_SECONDS)
+
+
+@simulated
+async def test_a_held_request_arrives_although_its_sender_has_left(net: Net) -> None:
+    """JEP-126: on a connection that was abandoned."""
+    _, stream, accepted = await net.connected()
+    net.board.apply(Hold(2, "EndTxn"))
+    message = request("EndTxn", 1, b"commit")
+    await send_all(stream, message)
+    await trio.sleep(SHORT_SECONDS)
+    stream.close()
+    await trio.sleep(LONG_SECONDS)
+    await net.board.heal()
+    assert await arrives(accepted, message)
+
+
+@simulated
+async def test_connections_are_reset_once_and_only_those(net: Net) -> None:
+    """N22, JEP-111"""
+    first, stream, accepted = await net.connected()
+    other = await net.listening(3)
+    spared = await first.world.network.connect("node-3", PORT)
+    reached = await other.accept()
+    net.board.apply(Reset((2,), (1,)))
+    for each in (stream, accepted):
+        with pytest.raises(ConnectionError):
+            await read_exactly(each, 1)
+    await send_all(spared, b"well")
+    assert await arrives(reached, b"well")
+    await first.world.network.connect("node-2", PORT)
+
+
+@simulated
+async def test_clients_that_come_through_a_door_can_be_cut_off(net: Net) -> None:
+    """N1, client-cut: nodes still reach each other, also by the address that clients know."""
+    listener = await net.listening(2)
+    door = await net.nursery.start(net.board.run_door, "board", 2, lambda: ("node-2", PORT))
+    client = await net.sim.world("client").network.connect("board", door[1])
+    accepted = await listener.accept()
+    await send_all(client, b"hello")
+    assert await arrives(accepted, b"hello")
+    net.board.apply(CutClients((2,)))
+    await send_all(client, b"again")
+    assert not await arrives(accepted, b"again", LONG_SECONDS)
+    stream = await net.node(1).world.network.connect(*door)
+    called = await listener.accept()
+    await send_all(stream, b"node")
+    assert await arrives(called, b"node")
+    await net.board.heal()
+    assert await arrives(accepted, b"again")
+
+
+@simulated
+async def test_a_clock_is_still_wrong_after_a_restart(net: Net) -> None:
+    """N5: it is the machine's."""
+    await net.nursery.start(net.node(1).obey)
+    await net.board.tell(1, ClockJump(1, 3_600_000))
+    again = net.node(1)
+    await net.nursery.start(again.obey)
+    ahead_ms = again.world.clock.wall_ms() - net.sim.world("node-1").clock.wall_ms()
+    assert ahead_ms == 3_600_000
+
+
+@simulated
+async def test_a_node_that_has_lost_its_power_writes_no_more(net: Net) -> None:
+    """N8, JEP-97"""
+    node = net.node(1)
+    await net.nursery.start(node.obey)
+    file = node.world.disk.open("/file", write=True, create=True)
+    file.pwrite([b"kept"], 0)
+    await file.sync()
+    file.pwrite([b"lost"], 4)
+    await net.board.tell(1, PowerLoss(1))
+    assert net.sim.world("node-1").disk.open("/file").pread(100, 0) == b"kept"
+    with pytest.raises(OSError, match="Input/output"):
+        file.pwrite([b"more"], 4)
+    with pytest.raises(FaultRefusedError, match="a real node loses all"):
+        await net.board.tell(1, PowerLoss(1, "prefix"))
