@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kraftpy.testing.cluster import KafkaCluster
@@ -19,15 +19,30 @@ POLL_SECONDS = 0.02
 def create_topic(
     cluster: KafkaCluster, name: str, *, replicas: list[int] | None = None, **configs: str
 ) -> None:
-    """With one partition; `replicas` says where, the leader first."""
+    """With one partition; `replicas` says where, the leader first.
+
+    librdkafka's admin asks once. The node that it asks may be about to die of a fault, so this one
+    asks again, like other clients; what it finds then may be its own.
+    """
     config = {key.replace("_", "."): value for key, value in configs.items()}
     if replicas is None:
         topic = NewTopic(name, 1, len(cluster.brokers), config=config)
     else:
         topic = NewTopic(name, 1, replica_assignment=[replicas], config=config)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    [future] = admin.create_topics([topic]).values()
-    future.result(SECONDS)
+
+    def is_created() -> bool:
+        [future] = admin.create_topics([topic]).values()
+        try:
+            future.result(SECONDS)
+        except KafkaException as failure:
+            code = failure.args[0].code()
+            if code not in (KafkaError._TRANSPORT, KafkaError.TOPIC_ALREADY_EXISTS):
+                raise
+            return bool(code == KafkaError.TOPIC_ALREADY_EXISTS)
+        return True
+
+    eventually(is_created)
     eventually(lambda: cluster.leader_of(name))
 
 
