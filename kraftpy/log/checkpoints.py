@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 import trio
 
+from kraftpy.log.epochs import EpochEntry
 from kraftpy.log.errors import MalformedFileError
 from kraftpy.protocol.ids import ZERO_UUID, Uuid, format_uuid, parse_uuid
 from kraftpy.world import Disk
@@ -86,14 +87,14 @@ def format_epochs(entries: Iterable[tuple[int, int]]) -> str:
     return _format(f"{epoch} {start_offset}" for epoch, start_offset in entries)
 
 
-def parse_epochs(text: str, path: str) -> list[tuple[int, int]]:
-    """The (epoch, start offset) entries of a leader epoch checkpoint; `path` is for the error.
+def parse_epochs(text: str, path: str) -> list[EpochEntry]:
+    """The entries of a leader epoch checkpoint; `path` is for the error.
 
     They are given in the file's order. Whether they grow is the epoch cache's business, which
     repairs what does not.
     """
     return [
-        (
+        EpochEntry(
             _number(fields[0], path, line, low=0, high=_INT32_MAX),
             _number(fields[1], path, line, low=0, high=_INT64_MAX),
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from operator import itemgetter
+from operator import itemgetter, lt
 from typing import NamedTuple
 
 __all__ = ["UNDEFINED_EPOCH", "UNDEFINED_OFFSET", "EpochEntry", "LeaderEpochCache"]
@@ -31,19 +31,32 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
+def _grow(numbers: list[int]) -> bool:
+    """Whether none is below zero and each is larger than the one before it."""
+    return not numbers or (numbers[0] >= 0 and all(map(lt, numbers, numbers[1:])))
+
+
 class LeaderEpochCache:
     """Invariant: epochs and start offsets grow strictly along the list."""
 
     __slots__ = ("_changed", "_entries")
 
-    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         """Entries as a checkpoint has them; what is not in order is dropped as `assign` does."""
-        self._entries: list[EpochEntry] = []
-        self._changed = False
         given = list(entries)
-        for epoch, start_offset in given:
-            self.assign(epoch, start_offset)
-        self._changed = self._entries != given
+        self._entries: list[EpochEntry] = given
+        self._changed = False
+        if not (_grow(list(map(_epoch_of, given))) and _grow(list(map(_start_of, given)))):
+            self._entries = []
+            for epoch, start_offset in given:
+                self.assign(epoch, start_offset)
+            self._changed = self._entries != given
+
+    def copy(self) -> LeaderEpochCache:
+        twin = LeaderEpochCache()
+        twin._entries = list(self._entries)
+        twin._changed = self._changed
+        return twin
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
-from kraftpy.log.epochs import LeaderEpochCache
+from kraftpy.log.epochs import EpochEntry, LeaderEpochCache
 from kraftpy.world import Buffer, InternalInvariant, assert_always
 
 __all__ = [
@@ -99,7 +99,7 @@ class LogState:
         *,
         start_offset: int,
         end_offset: int,
-        epochs: Iterable[tuple[int, int]],
+        epochs: Iterable[EpochEntry],
         snapshots: Iterable[SnapshotId],
     ) -> None:
         """The log as its storage recovered it: all of it is durable."""

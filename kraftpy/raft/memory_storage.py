@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TypeAlias
 
+from kraftpy.log.epochs import LeaderEpochCache
 from kraftpy.raft.effects import (
     AppendLog,
     DeleteSnapshots,
@@ -53,11 +55,23 @@ class LogImage:
     end_offset: int = 0
     batches: list[Batch] = field(default_factory=list)
     snapshots: dict[SnapshotId, bytes] = field(default_factory=dict)
+    # Of the batches: kept beside them, because a log of thousands of epochs is recovered often.
+    epochs: LeaderEpochCache = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.epochs = LeaderEpochCache()
+        self._learn_epochs(self.batches)
 
     def copy(self) -> LogImage:
-        return LogImage(
-            self.start_offset, self.end_offset, list(self.batches), dict(self.snapshots)
-        )
+        twin = LogImage(self.start_offset, self.end_offset, snapshots=dict(self.snapshots))
+        twin.batches = list(self.batches)
+        twin.epochs = self.epochs.copy()
+        return twin
+
+    def _learn_epochs(self, batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            if batch.epoch != self.epochs.latest_epoch:
+                self.epochs.assign(batch.epoch, batch.base_offset)
 
     def apply(self, effect: StorageEffect, download: bytes = b"") -> None:
         match effect:
@@ -66,16 +80,23 @@ class LogImage:
                     effect.batches[0].base_offset == self.end_offset, "storage-append-gap"
                 )
                 self.batches += effect.batches
+                self._learn_epochs(effect.batches)
                 self.end_offset = effect.batches[-1].end_offset
             case TruncateLog():
                 del self.batches[self.position(effect.end_offset) :]
+                self.epochs.truncate_from_end(effect.end_offset)
                 self.end_offset = effect.end_offset
             case TrimLog():
                 del self.batches[: self.position(effect.start_offset)]
                 self.start_offset = effect.start_offset
+                if self.batches:
+                    self.epochs.truncate_from_start(effect.start_offset)
+                else:
+                    self.epochs.clear()
             case InstallSnapshot():
                 self.snapshots[effect.snapshot_id] = download
                 self.batches.clear()
+                self.epochs.clear()
                 self.start_offset = self.end_offset = effect.snapshot_id.end_offset
             case DeleteSnapshots():
                 for snapshot_id in effect.snapshot_ids:
@@ -230,17 +251,13 @@ class MemoryStorage:
         for snapshot_id in [each for each in log.snapshots if each.end_offset < log.start_offset]:
             del log.snapshots[snapshot_id]
         self.durable = log.copy()
-        epochs: list[tuple[int, int]] = []
-        for batch in log.batches:
-            if not epochs or epochs[-1][0] != batch.epoch:
-                epochs.append((batch.epoch, batch.base_offset))
         voters, kraft_versions = self._recover_voters(static_voters)
         return RecoveredState(
             self,
             self.election,
             log.start_offset,
             log.end_offset,
-            tuple(epochs),
+            log.epochs.entries,
             tuple(sorted(log.snapshots)),
             voters.entries(),
             kraft_versions.entries(),
@@ -257,11 +274,15 @@ class MemoryStorage:
             if head.voters is not None:
                 voters = History(head.voters, offset)
             kraft_versions = History(head.kraft_version, offset)
-        for batch in log.batches:
-            if not batch.is_control or self._silent.get(batch.base_offset) is batch:
-                continue
+        silent = self._silent
+        unread = [
+            batch
+            for batch in log.batches
+            if batch.is_control and silent.get(batch.base_offset) is not batch
+        ]
+        for batch in unread:
             known = voters.latest_offset, kraft_versions.latest_offset
             learn_control_records(batch.data, voters, kraft_versions)
             if known == (voters.latest_offset, kraft_versions.latest_offset):
-                self._silent[batch.base_offset] = batch
+                silent[batch.base_offset] = batch
         return voters, kraft_versions

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from kraftpy.log.epochs import EpochEntry
 from kraftpy.protocol.schema.control_records import KRaftVersionRecord, VotersRecord
 from kraftpy.raft.connections import Connections
 from kraftpy.raft.effects import (
@@ -108,7 +109,7 @@ class RecoveredState:
     election: ElectionState = field(default_factory=ElectionState)
     start_offset: int = 0
     end_offset: int = 0
-    epochs: tuple[tuple[int, int], ...] = ()
+    epochs: tuple[EpochEntry, ...] = ()
     snapshots: tuple[SnapshotId, ...] = ()
     # By offset, as snapshot and log told them; empty if neither did.
     voters: tuple[tuple[int, VoterSet], ...] = ()

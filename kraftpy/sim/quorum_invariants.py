@@ -171,15 +171,16 @@ class QuorumInvariants:
             raise InvariantViolated(
                 "watermark-invented", f"{quorum.local} at {new}, committed {self.committed_end}"
             )
-        for position in range(log.position(old), len(log.batches)):
-            batch = log.batches[position]
-            if batch.base_offset >= new:
-                break
-            known = self._committed.get(batch.base_offset)
+        committed = self._committed
+        passed = log.batches[log.position(old) : log.position(new)]
+        # Most of them are known, above all after a restart, when the whole log is passed again.
+        news = [batch for batch in passed if committed.get(batch.base_offset) != batch.epoch]
+        for batch in news:
+            known = committed.get(batch.base_offset)
             if known is None and leads:
-                self._committed[batch.base_offset] = batch.epoch
+                committed[batch.base_offset] = batch.epoch
                 self._committed_data[batch.base_offset] = batch.data
-            elif known != batch.epoch:
+            else:
                 raise InvariantViolated(
                     "committed-changed",
                     f"offset {batch.base_offset}: epoch {batch.epoch}, committed was {known}",

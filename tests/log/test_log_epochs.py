@@ -12,7 +12,7 @@ UNKNOWN = (-1, -1)
 
 
 def cache(*entries: tuple[int, int]) -> LeaderEpochCache:
-    return LeaderEpochCache(entries)
+    return LeaderEpochCache(map(EpochEntry._make, entries))
 
 
 def test_end_offset_for() -> None:
@@ -161,10 +161,27 @@ def test_changes_are_told_once() -> None:
     assert not epochs.changed
 
 
-def test_a_checkpoint_out_of_order_is_repaired() -> None:
-    epochs = cache((2, 10), (1, 20))
-    assert epochs.entries == (EpochEntry(1, 20),)
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        (((2, 10), (1, 20)), (1, 20)),
+        (((1, 20), (2, 10)), (2, 10)),
+        (((1, 20), (2, 20)), (2, 20)),
+        (((1, 20), (1, 30)), (1, 20)),
+    ],
+)
+def test_a_checkpoint_out_of_order_is_repaired(
+    written: tuple[tuple[int, int], ...], kept: tuple[int, int]
+) -> None:
+    epochs = cache(*written)
+    assert epochs.entries == (EpochEntry(*kept),)
     assert epochs.changed
+
+
+def test_epochs_and_offsets_below_zero_are_refused() -> None:
+    for written in ((-1, 10), (1, -10)):
+        with pytest.raises(ValueError, match="can't begin"):
+            cache(written)
 
 
 class OffsetsOfEpochs:
@@ -224,3 +241,13 @@ def test_the_cache_is_what_a_log_of_single_records_says(
         for offset in range(model.start, model.end):
             assert epochs.epoch_for_offset(offset) == model.epochs[offset - model.start]
         assert list(epochs.entries) == sorted(set(epochs.entries))
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    epochs = cache((2, 10), (4, 20))
+    twin = epochs.copy()
+    assert (twin.entries, twin.changed) == (epochs.entries, False)
+    twin.assign(5, 30)
+    assert twin.copy().changed
+    assert epochs.entries == ((2, 10), (4, 20))
+    assert not epochs.changed

@@ -23,7 +23,7 @@ from storage_rig import (
     snapshot_of,
 )
 
-from kraftpy.log.epochs import LeaderEpochCache
+from kraftpy.log.epochs import EpochEntry, LeaderEpochCache
 from kraftpy.log.errors import StorageError
 from kraftpy.raft import effects as fx
 from kraftpy.raft.election_state import ElectionState
@@ -120,7 +120,9 @@ def fits(recovered: RecoveredState, image: LogImage) -> bool:
     if recovered.end_offset != image.end_offset or start_offset < image.start_offset:
         return False
     batches = [batch for batch in image.batches if batch.base_offset >= start_offset]
-    epochs = LeaderEpochCache((batch.epoch, batch.base_offset) for batch in batches).entries
+    epochs = LeaderEpochCache(
+        EpochEntry(batch.epoch, batch.base_offset) for batch in batches
+    ).entries
     found = contents(recovered.view, start_offset, recovered.end_offset)
     return found == [batch.data for batch in batches] and recovered.epochs == epochs
 
