@@ -1,4 +1,6 @@
-"""What holds for the whole suite: hypothesis profiles, and skips that CI does not accept."""
+"""What holds for the whole suite: hypothesis profiles, the order of trio's tasks, and skips that CI
+does not accept.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from trio._core import _run as trio_run
 
 # The default profile gives the same examples in every run, so that a red test stays red. The long
 # one explores: KRAFTPY_HYPOTHESIS=long make unit.
@@ -24,6 +27,25 @@ settings.load_profile(os.environ.get("KRAFTPY_HYPOTHESIS", "fixed"))
 # A skip with this prefix names something that no clone contains; it is fine anywhere.
 OUTSIDE_THE_CLONE = "not part of a clone:"
 
+TRIO_SEED = "--trio-seed"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        TRIO_SEED,
+        type=int,
+        default=0,
+        metavar="NUMBER",
+        help="Which order trio gives to tasks that are due in the same turn (default: 0).",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """The same order in every run, whichever tests ran before, so that a red test stays red."""
+    trio_run._r.seed(f"{item.config.getoption(TRIO_SEED)} {item.nodeid}")
+    return (yield)
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
@@ -36,4 +58,7 @@ def pytest_runtest_makereport(
         if OUTSIDE_THE_CLONE not in reason:
             report.outcome = "failed"
             report.longrepr = f"{item.nodeid} was skipped, which CI does not accept: {reason}"
+    if report.failed:
+        again = f"pytest {TRIO_SEED} {item.config.getoption(TRIO_SEED)} '{item.nodeid}'"
+        report.sections.append(("the same order of tasks again", again))
     return report
