@@ -256,7 +256,9 @@ def alter_group_offsets(
     }
 
 
-def list_offsets(timestamps: Mapping[TopicPartition, int]) -> Operation[dict[TopicPartition, int]]:
+def list_offsets(
+    timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0
+) -> Operation[dict[TopicPartition, int]]:
     """The first offset of this time or later (-1: the end, -2: the beginning); -1: none is."""
     topics = yield from describe_topics({where.topic: None for where in timestamps})
     by_leader: dict[int, dict[str, k02.ListOffsetsTopic]] = {}
@@ -276,7 +278,11 @@ def list_offsets(timestamps: Mapping[TopicPartition, int]) -> Operation[dict[Top
     found = {}
     for leader_id, of_topics in by_leader.items():
         answer = yield Ask(
-            k02.ListOffsetsRequest(replica_id=_CONSUMER, topics=list(of_topics.values())),
+            k02.ListOffsetsRequest(
+                replica_id=_CONSUMER,
+                isolation_level=isolation_level,
+                topics=list(of_topics.values()),
+            ),
             lambda answer: [
                 each.error_code for topic in answer.topics for each in topic.partitions
             ],

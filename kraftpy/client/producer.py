@@ -31,7 +31,7 @@ from kraftpy.client.errors import KafkaError
 from kraftpy.client.group_member import GroupMetadata
 from kraftpy.client.group_offsets import OffsetAndMetadata
 from kraftpy.client.links import Driver
-from kraftpy.client.producer_batch import Delivery, RecordMetadata
+from kraftpy.client.producer_batch import Delivery, Identity, RecordMetadata
 from kraftpy.client.producer_core import ProducerCore
 from kraftpy.client.settings import ProducerSettings
 from kraftpy.client.transaction_manager import Step, TransactionManager
@@ -149,6 +149,11 @@ class Producer:
         """If there is one: nobody else would end it before its time is over."""
         if self._core.transaction is not None and self._core.transaction.is_open:
             await self.abort_transaction()
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who a transactional producer is to brokers now; None before `init_transactions`."""
+        return self._transaction.identity
 
     @property
     def _transaction(self) -> TransactionManager:
