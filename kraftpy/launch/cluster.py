@@ -276,6 +276,18 @@ class Cluster:
         """Start one that does not run, and wait until it is ready. Raises LaunchError."""
         await self._wait_ready([await self._spawn(self.nodes[node_id])])
 
+    async def begin_node(self, node_id: int) -> None:
+        """Start one that does not run. Raises LaunchError."""
+        await self._spawn(self.nodes[node_id])
+
+    def is_ready(self, node_id: int) -> bool:
+        """Whether it has served since it was started."""
+        return node_id in self.running and self._exists(self.nodes[node_id].ready_path)
+
+    def pid(self, node_id: int) -> int:
+        """Of its process, which may have ended."""
+        return self._runs[node_id].process.pid
+
     async def restart(self, node_id: int) -> None:
         """Stop the node if it runs, start it, and wait until it is ready. Raises LaunchError."""
         await self.stop_node(node_id)
