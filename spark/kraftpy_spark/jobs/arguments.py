@@ -1,0 +1,391 @@
+"""The words of `kraftpy-ingest` that several of its commands share, and what they mean."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ArgumentGroup
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kraftpy_spark.jobs.failure import JobFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kraftpy_spark.jobs.backfill import Offsets
+    from kraftpy_spark.jobs.lake import Lake
+    from kraftpy_spark.jobs.writing import BatchWriter, Rules, Transform
+
+__all__ = [
+    "add_backfill",
+    "add_compact",
+    "add_run",
+    "add_session",
+    "batch_writer",
+    "duration_ms",
+    "is_secured",
+    "session_of",
+    "source_options",
+]
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SECURE = ("kafka.security.protocol", "kafka.sasl.mechanism")
+
+
+def duration_ms(text: str) -> int:
+    """`500ms`, `30s`, `10m`, `2h`, `1d`."""
+    found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text)
+    if found is None:
+        raise ArgumentTypeError(f"{text!r} is no duration; write 500ms, 30s, 10m, 2h or 1d")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def time_ms(text: str) -> int:
+    """ISO 8601, UTC unless it says otherwise, or milliseconds since 1970."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no time; write 2026-11-16T13:00:00Z") from None
+    aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1000)
+
+
+def _offsets(text: str) -> Offsets:
+    try:
+        found = json.loads(text)
+        return {
+            topic: {str(int(partition)): int(offset) for partition, offset in offsets.items()}
+            for topic, offsets in found.items()
+        }
+    except (ValueError, AttributeError):
+        raise ArgumentTypeError(f'{text!r} is not of the form {{"topic": {{"0": 5}}}}') from None
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def add_session(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("Spark")
+    group.add_argument(
+        "--master",
+        help="local[2], spark://HOST:7077, yarn, k8s://... (default:"
+        " what spark-submit says, otherwise local[*])",
+    )
+    group.add_argument(
+        "--jars",
+        type=_names,
+        default=(),
+        metavar="JAR[,...]",
+        help="for the driver and all executors; `make spark-jars` prints the Kafka connector's",
+    )
+    group.add_argument(
+        "--conf",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Spark's; can be repeated",
+    )
+
+
+def add_run(parser: ArgumentParser) -> None:
+    _add_source(parser)
+    _add_rules(parser)
+    group = parser.add_argument_group("where to, and how fast")
+    _add_lake(group)
+    group.add_argument(
+        "--checkpoint",
+        required=True,
+        metavar="PATH",
+        help="how far the job is; as durable as the lake",
+    )
+    group.add_argument(
+        "--starting-offsets",
+        default="earliest",
+        metavar="earliest|latest|JSON",
+        help="of a new checkpoint (default: %(default)s)",
+    )
+    group.add_argument(
+        "--trigger",
+        type=duration_ms,
+        default="10s",
+        metavar="DURATION",
+        help="a batch every so often (default: %(default)s)",
+    )
+    group.add_argument(
+        "--once",
+        dest="trigger",
+        action="store_const",
+        const=None,
+        help="read to the topics' ends of now, and end",
+    )
+    group.add_argument(
+        "--max-offsets-per-trigger", type=int, metavar="N", help="the most that one batch reads"
+    )
+    group.add_argument(
+        "--compact-every",
+        type=int,
+        default=0,
+        metavar="BATCHES",
+        help="compact the lake after so many batches (default: never)",
+    )
+    add_session(parser)
+
+
+def add_backfill(parser: ArgumentParser) -> None:
+    _add_source(parser)
+    _add_rules(parser)
+    group = parser.add_argument_group("what, and where to")
+    _add_lake(group)
+    group.add_argument(
+        "--from-time",
+        type=time_ms,
+        metavar="TIME",
+        help="of records: 2026-11-16T00:00:00Z, or milliseconds since 1970",
+    )
+    group.add_argument("--to-time", type=time_ms, metavar="TIME", help="up to and without it")
+    group.add_argument(
+        "--from-offsets",
+        type=_offsets,
+        metavar="JSON",
+        help='as {"clicks": {"0": 1000}}; goes before --from-time',
+    )
+    group.add_argument("--to-offsets", type=_offsets, metavar="JSON", help="up to and without them")
+    add_session(parser)
+
+
+def add_compact(parser: ArgumentParser) -> None:
+    _add_lake(parser)
+    parser.add_argument(
+        "--target-mb",
+        type=float,
+        default=128,
+        metavar="MB",
+        help="files smaller than half of it are joined (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--quiet",
+        type=duration_ms,
+        metavar="DURATION",
+        help="leave out hours or days that ended later than this before the newest"
+        " event of the slowest stream (default: take all)",
+    )
+    add_session(parser)
+
+
+def _add_source(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("where from")
+    group.add_argument(
+        "-b",
+        "--bootstrap-server",
+        dest="bootstrap",
+        default="127.0.0.1:9092",
+        metavar="HOST:PORT[,...]",
+        help="default: %(default)s",
+    )
+    topics = group.add_mutually_exclusive_group(required=True)
+    topics.add_argument("--topics", type=_names, default=(), metavar="NAME[,...]")
+    topics.add_argument("--pattern", metavar="REGEX", help="all topics whose names match")
+    group.add_argument(
+        "--source-format",
+        choices=("kraftpy", "kafka"),
+        default="kraftpy",
+        help="kraftpy: no jars are needed; kafka: Spark's own connector (default: %(default)s)",
+    )
+    group.add_argument(
+        "--option",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the source, such as minPartitions=8,"
+        " kafka.isolation.level=read_committed; can be repeated",
+    )
+
+
+def _add_lake(parser: ArgumentParser | _ArgumentGroup) -> None:
+    parser.add_argument(
+        "--lake",
+        required=True,
+        metavar="PATH",
+        help="a directory, or hdfs://..., s3a://... that all executors reach",
+    )
+
+
+def _add_rules(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("records and rows")
+    group.add_argument(
+        "--schema",
+        required=True,
+        metavar="SCHEMA|@FILE",
+        help="a JSON schema, or columns as 'id BIGINT NOT NULL, url STRING'",
+    )
+    group.add_argument(
+        "--event-time", metavar="COLUMN", help="when it happened (default: the record's timestamp)"
+    )
+    group.add_argument(
+        "--event-time-unit",
+        choices=("s", "ms", "us"),
+        default="ms",
+        help="of an event time that is a number (default: %(default)s)",
+    )
+    group.add_argument(
+        "--partition-by",
+        choices=("hour", "day"),
+        default="hour",
+        help="the lake's folders, by event time in UTC (default: %(default)s)",
+    )
+    group.add_argument(
+        "--watermark",
+        type=duration_ms,
+        default="10m",
+        metavar="DURATION",
+        help="how much older than the newest event one may be before it is late"
+        " (default: %(default)s)",
+    )
+    group.add_argument(
+        "--late",
+        choices=("keep", "dead-letter"),
+        default="keep",
+        help="what to do with late records (default: %(default)s)",
+    )
+    group.add_argument(
+        "--future-limit",
+        type=duration_ms,
+        default="1d",
+        metavar="DURATION",
+        help="how far an event may be ahead of its record (default: %(default)s)",
+    )
+    _add_exceptions(group)
+
+
+def _add_exceptions(group: _ArgumentGroup) -> None:
+    """What becomes of records that are not like the others."""
+    group.add_argument(
+        "--dedup-keys",
+        type=_names,
+        default=(),
+        metavar="COLUMN[,...]",
+        help="leave out rows whose keys the same hour or day of the lake has;"
+        " _key is the record's own",
+    )
+    group.add_argument(
+        "--dead-letters",
+        metavar="TOPIC",
+        help="for records that can't become rows (default: they stop the job)",
+    )
+    group.add_argument(
+        "--audit",
+        action="store_true",
+        help="keep the headers audit.pid, audit.seq and audit.ts for the audit",
+    )
+    group.add_argument(
+        "--metrics", type=Path, metavar="FILE", help="a line of JSON for each batch is added to it"
+    )
+    group.add_argument(
+        "--transform",
+        metavar="MODULE:FUNCTION",
+        help="a function from DataFrame to DataFrame that rows pass through",
+    )
+
+
+def session_of(options: Namespace, name: str) -> SparkSession:
+    from kraftpy_spark.jobs.session import open_session
+
+    return open_session(name, master=options.master, jars=options.jars, settings=dict(options.conf))
+
+
+def batch_writer(options: Namespace, spark: SparkSession, lake: Lake) -> BatchWriter:
+    """Raises SchemaMistake, JobFailed."""
+    from kraftpy_spark.jobs.dead_letters import SparkDeadLetters
+    from kraftpy_spark.jobs.writing import BatchWriter
+
+    letters = None
+    if options.dead_letters is not None:
+        # The sink gets what the source was told of the cluster, such as its keys.
+        shared = {key: value for key, value in options.option if key.startswith("kafka.")}
+        letters = SparkDeadLetters(
+            options.dead_letters, options.source_format, options.bootstrap, shared
+        )
+    return BatchWriter(spark, lake, _rules_of(options), letters)
+
+
+def _rules_of(options: Namespace) -> Rules:
+    """Needs a session. Raises SchemaMistake, JobFailed."""
+    from kraftpy_spark.jobs.decode import Shape
+    from kraftpy_spark.jobs.schema import load_schema
+    from kraftpy_spark.jobs.writing import Rules
+
+    shape = Shape(
+        schema=load_schema(options.schema),
+        event_time=options.event_time,
+        event_time_unit=options.event_time_unit,
+        partition_by=options.partition_by,
+        future_limit_ms=options.future_limit,
+        keeps_audit=options.audit,
+    )
+    unknown = [key for key in options.dedup_keys if key not in shape.columns]
+    if unknown and options.transform is None:
+        raise JobFailed(
+            f"--dedup-keys {unknown[0]}: there is no such column; there are"
+            f" {', '.join(shape.columns)}"
+        )
+    if options.late == "dead-letter" and options.dead_letters is None:
+        raise JobFailed("--late dead-letter needs --dead-letters TOPIC")
+    return Rules(
+        shape=shape,
+        watermark_delay_ms=options.watermark,
+        late=options.late,
+        dedup_keys=options.dedup_keys,
+        transform=_load_transform(options.transform),
+    )
+
+
+def source_options(options: Namespace) -> dict[str, str]:
+    """What the source is told, besides where to start."""
+    chosen = (
+        {"subscribePattern": options.pattern}
+        if options.pattern is not None
+        else {"subscribe": ",".join(options.topics)}
+    )
+    return {
+        "kafka.bootstrap.servers": options.bootstrap,
+        **chosen,
+        # They cost time, so they are read where something is done with them.
+        "includeHeaders": str(options.dead_letters is not None or options.audit).lower(),
+        **dict(options.option),
+    }
+
+
+def _load_transform(text: str | None) -> Transform | None:
+    if text is None:
+        return None
+    module, colon, function = text.partition(":")
+    if not colon:
+        raise JobFailed(f"--transform {text}: write MODULE:FUNCTION")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Transform = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise JobFailed(f"--transform {text}: {error}") from error
+    return found
+
+
+def is_secured(options: Sequence[tuple[str, str]]) -> bool:
+    """Whether the cluster asks for more than plain text."""
+    return any(key in _SECURE for key, _ in options)

@@ -1,0 +1,38 @@
+"""How a job fails: one message that says what is wrong and what to do next."""
+
+from __future__ import annotations
+
+from kraftpy.cli.failure import CommandFailed
+
+__all__ = ["JobFailed", "explained_by_spark"]
+
+_LOST = (
+    "Records were deleted (retention, or a topic made anew) before they were read. To go on without"
+    " them, add --option failOnDataLoss=false; `kraftpy-ingest audit` lists what is missing."
+)
+_NO_CONNECTOR = (
+    "Spark's Kafka connector is not there: `make spark-jars` fetches its jars and --jars takes"
+    " them; or read with --source-format kraftpy, which needs none."
+)
+# What Spark's failures contain, and what to do then.
+_HINTS = {
+    "Partition offset was changed": _LOST,
+    "ome data may have been lost": _LOST,
+    "offsets are out of range": _LOST,
+    "UnknownTopicOrPartition": "A topic is gone; `kraftpy topics list` shows what there is.",
+    "data source: kafka": _NO_CONNECTOR,
+}
+
+
+class JobFailed(CommandFailed):
+    """The job can't go on; the message is for the person at the terminal."""
+
+
+def explained_by_spark(error: Exception) -> JobFailed:
+    """Spark's failures have pages; the first line says what, and a hint what to do."""
+    text = str(error)
+    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    for mark, hint in _HINTS.items():
+        if mark in text:
+            return JobFailed(f"{first}\n{hint}")
+    return JobFailed(first)

@@ -1,0 +1,177 @@
+"""Topics into a lake: the job, and the command `kraftpy-ingest`.
+
+    kraftpy-ingest run --topics clicks --schema @clicks.json --lake lake --checkpoint checkpoint
+    spark-submit --master spark://host:7077 .../kraftpy_spark/jobs/ingest.py run ...
+
+Exactly once rests on two things: Spark's checkpoint, which gives a batch of the same number the
+same offsets again, and the lake's log, which takes a batch of one number once (writing.py). The
+checkpoint names its writer and its lake, so that it is not used with another lake.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kraftpy.cli.failure import CommandFailed
+from kraftpy_spark.jobs import arguments
+from kraftpy_spark.jobs.failure import JobFailed
+
+if TYPE_CHECKING:
+    from kraftpy.client.cluster import TopicInfo
+    from kraftpy_spark.jobs.cluster_view import ClusterView
+
+__all__ = ["main"]
+
+_EXAMPLES = """examples:
+  kraftpy-ingest demo
+  kraftpy-ingest run --topics clicks --schema 'id BIGINT NOT NULL, url STRING, at TIMESTAMP' \\
+      --event-time at --lake lake --checkpoint checkpoint --dead-letters clicks.dlq
+  kraftpy-ingest backfill --topics clicks --schema @clicks.json --lake lake \\
+      --from-time 2026-11-16T00:00:00Z --to-time 2026-11-17T00:00:00Z
+  kraftpy-ingest compact --lake lake
+  kraftpy-ingest audit --topics clicks --lake lake
+"""
+
+
+def run(options: Namespace) -> int:
+    """Go on where the checkpoint ends, until stopped, or once to the topics' ends."""
+    from kraftpy_spark.jobs.lake import Lake
+    from kraftpy_spark.jobs.lake_files import open_files
+    from kraftpy_spark.jobs.reports import Reporter, lag_plot
+    from kraftpy_spark.jobs.streaming import Ingestion, Pace, writer_of
+
+    spark = arguments.session_of(options, "kraftpy-ingest run")
+    view = _view(options)
+    _topics(options, view)
+    lake = Lake(open_files(spark, options.lake))
+    reporter = Reporter(sys.stdout, options.metrics)
+    job = Ingestion(
+        spark=spark,
+        lake=lake,
+        batches=arguments.batch_writer(options, spark, lake),
+        name=writer_of(open_files(spark, options.checkpoint), lake.files.root),
+        view=view,
+        reporter=reporter,
+        compact_every=options.compact_every,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    pace = Pace(options.trigger, options.max_offsets_per_trigger, options.starting_offsets)
+    job.run(options.source_format, arguments.source_options(options), options.checkpoint, pace)
+    print(reporter.summary())
+    print(lag_plot(reporter.reports))
+    return 0
+
+
+def backfill(options: Namespace) -> int:
+    """One range of offsets or time, in one batch; what the lake has is left out."""
+    from kraftpy_spark.jobs.backfill import Range, back_fill
+    from kraftpy_spark.jobs.lake import Lake
+    from kraftpy_spark.jobs.lake_files import open_files
+    from kraftpy_spark.jobs.reports import Reporter
+
+    spark = arguments.session_of(options, "kraftpy-ingest backfill")
+    view = _view(options)
+    if view is None:
+        raise JobFailed("a back-fill asks the cluster for offsets, which it can in plain text only")
+    lake = Lake(open_files(spark, options.lake))
+    chosen = Range(
+        options.from_time, options.to_time, options.from_offsets or {}, options.to_offsets or {}
+    )
+    report = back_fill(
+        spark,
+        lake,
+        arguments.batch_writer(options, spark, lake),
+        view,
+        chosen,
+        topics=_topics(options, view),
+        source_format=options.source_format,
+        source_options=arguments.source_options(options),
+    )
+    Reporter(sys.stdout, options.metrics).tell(report)
+    return 0
+
+
+def compact(options: Namespace) -> int:
+    from kraftpy_spark.jobs.compaction import compact_lake
+    from kraftpy_spark.jobs.lake import Lake
+    from kraftpy_spark.jobs.lake_files import open_files
+
+    spark = arguments.session_of(options, "kraftpy-ingest compact")
+    lake = Lake(open_files(spark, options.lake))
+    target = int(options.target_mb * 1e6)
+    done = compact_lake(spark, lake, target_bytes=target, quiet_ms=options.quiet)
+    for each in done:
+        print(each.line())
+    print(f"{len(done)} folders compacted")
+    return 0
+
+
+def _view(options: Namespace) -> ClusterView | None:
+    """None if the cluster does not speak plain text."""
+    from kraftpy_spark.jobs.cluster_view import ClusterView
+
+    if arguments.is_secured(options.option):
+        return None
+    committed = dict(options.option).get("kafka.isolation.level") == "read_committed"
+    view = ClusterView(options.bootstrap, reads_committed=committed)
+    view.check()
+    return view
+
+
+def _topics(options: Namespace, view: ClusterView | None) -> Mapping[str, TopicInfo]:
+    """What is to be read; and the dead-letter topic has to be there, too."""
+    from kraftpy_spark.jobs.cluster_view import find_topics
+
+    if view is None:
+        return {}
+    there = view.topics()
+    if options.dead_letters is not None:
+        find_topics(there, [options.dead_letters], None)
+    return find_topics(there, options.topics, options.pattern)
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="kraftpy-ingest",
+        description="Topics into a lake of Parquet, exactly once, with Spark.",
+        epilog=_EXAMPLES,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    made = commands.add_parser("run", help="stream topics into a lake")
+    made.set_defaults(run=run)
+    arguments.add_run(made)
+    made = commands.add_parser("backfill", help="bring a range of offsets or time into a lake")
+    made.set_defaults(run=backfill)
+    arguments.add_backfill(made)
+    made = commands.add_parser("compact", help="make few large files of many small ones")
+    made.set_defaults(run=compact)
+    arguments.add_compact(made)
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(words)
+    from kraftpy_spark.jobs.schema import SchemaMistake
+
+    try:
+        code: int = options.run(options)
+    except (CommandFailed, SchemaMistake) as failure:
+        print(f"kraftpy-ingest: {failure}", file=sys.stderr)
+        return getattr(failure, "exit_code", 1)
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+if __name__ == "__main__":
+    # Under spark-submit the first entry is this folder, whose modules are not to be found by it.
+    sys.path[:] = [
+        each for each in sys.path if Path(each or ".").resolve() != Path(__file__).parent
+    ]
+    sys.exit(main())
