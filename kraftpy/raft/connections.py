@@ -22,6 +22,7 @@ class Outstanding(NamedTuple):
 class Connections:
     __slots__ = (
         "_backoff_until",
+        "_heard_ms",
         "_next_correlation_id",
         "_outstanding",
         "backoff_ms",
@@ -34,6 +35,8 @@ class Connections:
         self._next_correlation_id = 0
         self._outstanding: dict[int, Outstanding] = {}
         self._backoff_until: dict[int, int] = {}
+        # A fact about a node, whatever the role in which it was asked.
+        self._heard_ms: dict[int, int] = {}
 
     def is_ready(self, node_id: int, now_ms: int) -> bool:
         outstanding = self._outstanding.get(node_id)
@@ -58,6 +61,14 @@ class Connections:
             self._next_correlation_id, now_ms + self.timeout_ms, is_fetch
         )
         return self._next_correlation_id
+
+    def answered(self, node_id: int, now_ms: int) -> None:
+        """An answer of this node has come, whatever it says."""
+        self._heard_ms[node_id] = now_ms
+
+    def last_heard_ms(self, node_id: int) -> int | None:
+        """When it answered last, if it ever did."""
+        return self._heard_ms.get(node_id)
 
     def expects(self, node_id: int, correlation_id: int) -> bool:
         """Whether this answer is awaited; it is then no more."""

@@ -200,6 +200,7 @@ class RaftCore:
             return
         response = event.response
         self._discovery.note_contact(node_id)
+        quorum.connections.answered(node_id, quorum.now_ms)
         if isinstance(response, api_versions.ApiVersionsResponse):
             self._membership.on_api_versions(node_id, response)
             return

@@ -182,6 +182,10 @@ class RaftDriver:
         endpoint = quorum.address(quorum.leader_endpoints())
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
+    def last_heard_ms(self, node_id: int) -> int | None:
+        """When another node has last answered this one, if it ever did."""
+        return self._core.quorum.connections.last_heard_ms(node_id)
+
     @property
     def kraft_version(self) -> int:
         return self._core.quorum.kraft_versions.latest

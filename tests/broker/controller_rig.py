@@ -34,6 +34,9 @@ class _Quorum:
     def log_end_offset(self) -> int:
         return self._log.end_offset
 
+    def last_heard_ms(self, node_id: int) -> int | None:
+        return None
+
     def propose(self, epoch: int, values: tuple[bytes, ...]) -> int | ProposalRefused:
         base_offset = self._log.end_offset
         self._log.append_values(epoch, values)

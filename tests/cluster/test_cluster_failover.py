@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 from clusterkit import create, eventually, partitions_of, real_cluster
 from load import Load, consume_all, under_load
 
@@ -99,11 +100,22 @@ async def test_the_leader_of_a_partition_is_paused(tmp_path: Path) -> None:
             cluster.bootstrap, TOPIC.name, **{"socket.timeout.ms": 1_000}
         ) as load:
             leader_id = (await partition_seen_by(cluster, 1)).leader_id
+            other_id = next(each for each in cluster.running if each != leader_id)
+
+            async def has_another_leader() -> bool:
+                return (await partition_seen_by(cluster, other_id)).leader_id != leader_id
+
+            paused = trio.current_time()
             cluster.pause(leader_id)
+            await eventually(has_another_leader)
+            until_led_seconds = trio.current_time() - paused
             await load.wait_acknowledged(200)
             cluster.resume(leader_id)
             await load.wait_acknowledged(200)
+        print(f"leader paused: another after {until_led_seconds:.3f} s")
         print(f"leader paused: longest gap {load.longest_gap_seconds:.3f} s")
+        # The session ends within its time; the client's own time-out may come on top of that.
+        assert until_led_seconds < SESSION_SECONDS + 3.0
         assert load.longest_gap_seconds < PAUSE_GAP_SECONDS
         await everybody_is_in_sync(cluster)
         await nothing_is_lost(cluster, [load], is_exact=False)

@@ -73,10 +73,14 @@ class HandQuorum:
         self.proposals = 0
         self.refusal: ProposalRefused | None = None
         self.lands_later = False
+        self.heard_ms: dict[int, int] = {}
 
     @property
     def log_end_offset(self) -> int:
         return self.rig.end_offset
+
+    def last_heard_ms(self, node_id: int) -> int | None:
+        return self.heard_ms.get(node_id)
 
     def propose(self, epoch: int, values: tuple[bytes, ...]) -> int | ProposalRefused:
         self.proposals += 1
@@ -237,6 +241,49 @@ async def test_probes_report_refusals_and_nothing_else(autojump_clock: object) -
         runner.note_disconnected(2)
         await settle()
         assert 2 not in fenced
+
+
+@pytest.mark.parametrize(
+    ("heard_ago_ms", "led_ms", "ends_after_ms"),
+    [
+        (2_000, 60_000, 7_001),
+        # It led for a moment only: whoever names a leader has just heard of it.
+        (50_000, 1_000, 8_001),
+        (20_000, 60_000, 0),
+        (None, 60_000, 9_001),
+    ],
+)
+async def test_the_session_of_a_silent_predecessor_goes_on(
+    heard_ago_ms: int | None, led_ms: int, ends_after_ms: int, autojump_clock: object
+) -> None:
+    """A paused leader is silent since before the election. All others have a fresh session."""
+    rig = Rig()
+    registrations = (
+        r.RegisterBrokerRecord(number, Uuid(bytes([number] * 16)), 10, ()) for number in (1, 2, 3)
+    )
+    rig.append(1, *BOOTSTRAP, *registrations)
+    rig.commit()
+    async with running(rig) as (runner, quorum, _, _):
+        await trio.sleep(100)
+        runner.leader_changed(2, 3)
+        await trio.sleep(50)
+        runner.leader_changed(3, 2)
+        await trio.sleep(led_ms / 1000)
+        now_ms = int(trio.current_time() * 1000)
+        # Who led before is not meant, however long ago it was heard of.
+        quorum.heard_ms = {3: 1}
+        if heard_ago_ms is not None:
+            quorum.heard_ms[2] = now_ms - heard_ago_ms
+        runner.leader_changed(4, r.NO_LEADER)
+        runner.leader_changed(4, 1)
+        heartbeats = rig.context.heartbeats
+        assert heartbeats is not None
+        ends = {}
+        for number in (1, 2, 3):
+            ends[number] = next(
+                ms for ms in range(20_000) if not heartbeats.has_session(number, now_ms + ms)
+            )
+        assert ends == {1: 9_001, 2: ends_after_ms, 3: 9_001}
 
 
 # All of it: Raft, the feed, the loader, and every operation.

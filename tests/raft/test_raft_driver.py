@@ -84,7 +84,11 @@ async def pause_leader(quorum: Quorum) -> float:
     quorum.simulation.pause(machine(node_id))
     del quorum.members[node_id]
     paused = trio.current_time()
-    await quorum.leader()
+    successor = await quorum.leader()
+    heard_ms = successor.driver.last_heard_ms(node_id)
+    assert heard_ms is not None
+    # As long ago as a Fetch waits, at most, and an answer takes.
+    assert paused - 0.7 < heard_ms / 1000 < paused + 0.2
     return trio.current_time() - paused
 
 

@@ -239,6 +239,13 @@ class Controller:
         if heartbeats is not None:
             heartbeats.touch(broker_id, broker_epoch, now_ms)
 
+    def note_silence(self, broker_id: int, since_ms: int, now_ms: int) -> None:
+        """Nothing was heard of a node since then: its session as a broker began no later."""
+        heartbeats = self._context.heartbeats
+        if heartbeats is not None:
+            heartbeats.backdate(broker_id, since_ms, now_ms)
+            self.on_work()
+
     def note_disconnected(self, broker_id: int, now_ms: int) -> None:
         """The connection that a broker's heartbeats came by is broken."""
         heartbeats = self._context.heartbeats

@@ -104,6 +104,12 @@ class HeartbeatTable:
         self._expired.pop(broker_id, None)
         self._suspicions.clear(broker_id)
 
+    def backdate(self, broker_id: int, since_ms: int, now_ms: int) -> None:
+        """A broker's fresh session began earlier than now: nothing was heard of it since then."""
+        broker = self._brokers.get(broker_id)
+        if broker is not None:
+            self._sessions.add(broker, since_ms + self._session_timeout_ms + 1, now_ms)
+
     def has_session(self, broker_id: int, now_ms: int) -> bool:
         broker = self._brokers.get(broker_id)
         return broker is not None and broker.is_pending and now_ms < broker.deadline_ms

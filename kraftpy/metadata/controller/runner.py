@@ -28,6 +28,7 @@ from kraftpy.metadata.controller.effects import (
     ResignLeadership,
 )
 from kraftpy.metadata.controller.result import Caller
+from kraftpy.metadata.records import NO_LEADER
 from kraftpy.raft.effects import ProposalRefused
 from kraftpy.world import World
 
@@ -49,6 +50,8 @@ class Quorum(Protocol):
     @property
     def log_end_offset(self) -> int: ...
 
+    def last_heard_ms(self, node_id: int) -> int | None: ...
+
     def propose(self, epoch: int, values: tuple[bytes, ...]) -> int | ProposalRefused: ...
 
     def resign(self, epoch: int) -> None: ...
@@ -62,6 +65,7 @@ class ControllerRunner:
         "_controller",
         "_last_id",
         "_nursery",
+        "_predecessor",
         "_quorum",
         "_replies",
         "_wake",
@@ -74,6 +78,8 @@ class ControllerRunner:
         self._world = world
         self._replies: dict[int, Reply] = {}
         self._last_id = 0
+        # The leader that Raft has named last, and when.
+        self._predecessor = (NO_LEADER, 0)
         self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
         # Until when the task sleeps; before that nobody has to be woken.
@@ -89,7 +95,18 @@ class ControllerRunner:
         self._controller.submit(self._last_id, request, caller, self._now_ms)
 
     def leader_changed(self, epoch: int, leader_id: int) -> None:
-        self._controller.leader_changed(epoch, leader_id, self._now_ms)
+        """A paused leader is followed by one who has heard nothing of it for the fetch timeout. Its
+        broker's session goes on from there, instead of anew: so it ends as soon as any other's.
+        """
+        now_ms = self._now_ms
+        self._controller.leader_changed(epoch, leader_id, now_ms)
+        if leader_id == NO_LEADER:
+            return
+        predecessor_id, named_ms = self._predecessor
+        heard_ms = self._quorum.last_heard_ms(predecessor_id)
+        if heard_ms is not None:
+            self._controller.note_silence(predecessor_id, max(heard_ms, named_ms), now_ms)
+        self._predecessor = (leader_id, now_ms)
 
     def leadership_lost(self, epoch: int) -> None:
         self._controller.leadership_lost(epoch, self._now_ms)
