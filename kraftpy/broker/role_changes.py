@@ -105,16 +105,19 @@ class RoleChanges:
         """Take logs out of use that are no replicas of this broker, by its first image.
 
         Those whose topic was removed while this broker was away are deleted: the metadata waits for
-        that. The others were reassigned, or the metadata has lost them (an old backup, a damaged
-        quorum), and their data may be the last there is: it is kept, and somebody must decide.
+        that. So are those that this broker was about to make when its process ended. The others
+        were reassigned, or the metadata has lost them (an old backup, a damaged quorum), and their
+        data may be the last there is: it is kept, and somebody must decide.
         """
         removed: list[TopicPartition] = []
         unknown: list[TopicPartition] = []
-        for name in [each.topic_partition for each in self._logs.logs]:
+        for each in self._logs.logs:
+            name = each.topic_partition
             if self._is_stray(image, name):
                 topic_id = self._logs.topic_id(name)
+                is_half_made = topic_id is None and each.log_end_offset == 0
                 is_removed = topic_id is not None and topic_id in image.pending_deletions
-                (removed if is_removed else unknown).append(name)
+                (removed if is_removed or is_half_made else unknown).append(name)
         await self._each(removed, self._delete_log)
         await self._each(unknown, self._set_aside)
 

@@ -207,6 +207,23 @@ async def test_strays_are_deleted_at_start(rig: Rig, autojump_clock: object) -> 
         )
 
 
+async def test_a_log_that_was_half_made_is_made_again(rig: Rig, autojump_clock: object) -> None:
+    """Killed before partition.metadata was there. What has records but no id is kept, though."""
+    async with rig.running():
+        await rig.apply(*topic("empty", 1), *topic("full", 1))
+        rig.partition("full").append(batch(b"precious"), required_acks=1, now_ms=0)
+    for name in ("empty-0", "full-0"):
+        await rig.disk.unlink(f"/data/a/{name}/partition.metadata")
+    async with rig.running():
+        await rig.apply()
+        assert rig.logs.topic_id(("empty", 0)) == topic_id("empty")
+        assert rig.partition("empty").log.log_end_offset == 0
+        await trio.sleep(3600)
+        names = await rig.disk.list_directory("/data/a")
+        moved = [name for name in names if name.endswith(("-stray", "-delete"))]
+        assert [name.split(".")[0] for name in moved] == ["full-0"]
+
+
 async def test_what_the_metadata_does_not_know_is_kept_aside(
     rig: Rig, autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
