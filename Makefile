@@ -9,7 +9,7 @@ SOURCES := kraftpy spark tests bench
 SPARK_JARS = $(or $(KRAFTPY_CACHE),$(HOME)/.cache/kraftpy)/kafka-connector-of-spark-4.2.0
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test lint types layers unit format bench crash sim exam jepsen spark spark-jars clean
+.PHONY: help up setup test lint types layers unit times format bench crash sim exam jepsen spark spark-jars clean
 
 help:  ## list what can be made
 	@sed -nE 's/^([a-z][a-z -]*):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 36
@@ -53,6 +53,10 @@ unit: $(VENV)/.test  ## the whole test suite, in parallel; ends with the ten slo
 	@$(BIN)/python -m pytest -n auto --dist worksteal -q --ignore tests/spark
 	@echo "make: tests with Spark, which uses all processors by itself"
 	@$(BIN)/python -m pytest -q tests/spark
+
+times: $(VENV)/.test  ## is kept what is promised about real time? On a machine that does nothing else
+	@echo "make: times"
+	@KRAFTPY_TIMES=1 $(BIN)/python -m pytest tests/cluster tests/raft/test_raft_driver_real.py -q -rP
 
 format: $(VENV)/.test  ## rewrite the sources in the house style
 	@$(BIN)/ruff check --fix --quiet $(SOURCES); $(BIN)/ruff format $(SOURCES)

@@ -54,8 +54,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-TEST_SECONDS = 100
-WAIT_SECONDS = 30
+TEST_SECONDS = 250
+WAIT_SECONDS = 60
 POLL_SECONDS = 0.02
 _SETTINGS = ClientSettings(request_timeout_ms=WAIT_SECONDS * 1000)
 

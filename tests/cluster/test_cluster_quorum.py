@@ -15,16 +15,17 @@ from clusterkit import (
     run_on,
     topics_of,
 )
+from support.promises import IS_QUIET_MACHINE, promised
 
 from kraftpy.client.admin_operations import NewTopic, create_topics, require
 from kraftpy.launch.cluster import Cluster
 from kraftpy.launch.plan import split_shape
 
-# What the protocol allows after a crash, with room for a machine that does other work.
-KILL_SECONDS = 1.0 + 3.0
+# What the protocol allows after a crash.
+KILL_SECONDS = 1.0
 # The fetch timeout, with room that is less than the election timeout which a split vote costs.
 PAUSE_SECONDS = 2.0 + 0.9
-FIRST_ELECTION_SECONDS = 1.0 + 4.0
+FIRST_ELECTION_SECONDS = 1.0
 
 
 async def test_the_second_controller_makes_a_quorum(tmp_path: Path) -> None:
@@ -36,8 +37,11 @@ async def test_the_second_controller_makes_a_quorum(tmp_path: Path) -> None:
         tasks.start_soon(cluster.start_node, 3)
         term = await active_controller(cluster, among=(2, 3))
         took = trio.current_time() - events.started_at[3]
-        print(f"a controller is active {took:.3f} s after the start of the second process")
-        assert took < FIRST_ELECTION_SECONDS
+        promised(
+            "a controller is active after the start of the second process",
+            took,
+            most_seconds=FIRST_ELECTION_SECONDS,
+        )
         tasks.start_soon(cluster.start_node, 4)
         await cluster.start_node(1)
         assert await active_controller(cluster) == term
@@ -63,8 +67,7 @@ async def test_a_killed_controller_is_replaced_within_a_second(tmp_path: Path) -
             topic = NewTopic(f"after-{number}", partitions=1, replication_factor=1)
             require(await run_on(cluster, others[number % 2], create_topics([topic])))
             acknowledged.append(topic.name)
-            print(f"killed {term}: {successor} is active after {took:.3f} s")
-            assert took < KILL_SECONDS
+            promised(f"killed {term}: {successor} is active", took, most_seconds=KILL_SECONDS)
             await cluster.start_node(term.leader_id)
             await all_have(cluster, acknowledged)
 
@@ -89,10 +92,11 @@ async def test_a_paused_controller_is_replaced_within_the_fetch_timeout(tmp_path
             require(await run_on(cluster, others[number % 2], create_topics([topic])))
             took = trio.current_time() - paused_at
             names.append(topic.name)
-            print(f"paused {term}: {successor} after {elected_after:.3f} s, a write {took:.3f} s")
             cluster.resume(term.leader_id)
-            assert took < PAUSE_SECONDS
-            assert successor.epoch == term.epoch + 1
+            print(f"paused {term}: {successor} after {elected_after:.3f} s")
+            promised("a write is committed", took, most_seconds=PAUSE_SECONDS)
+            # One election, if no other node was held up for as long as the one that was paused.
+            assert successor.epoch == term.epoch + 1 or not IS_QUIET_MACHINE
             await all_have(cluster, names)
             assert await active_controller(cluster) == successor
 

@@ -16,14 +16,15 @@ from clusterkit import (
     run_on,
 )
 from load import consume_all, under_load, write_to_all
+from support.promises import promised
 
 from kraftpy.client.admin_operations import NewTopic, create_topics, require
 from kraftpy.launch.cluster import Cluster
 
 TOPIC = NewTopic("load", partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
 PARTITION_COUNT = 1_000
-# The promise is 3 s on a machine that does nothing else.
-CREATION_SECONDS = 3.0 + 27.0
+# Until all take records.
+CREATION_SECONDS = 3.0
 
 
 async def test_all_nodes_are_killed_at_once(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ async def test_a_thousand_partitions_in_one_call(tmp_path: Path) -> None:
             f"after {took:.2f} s, {replica_kilobytes:.1f} KiB for each replica, written to all "
             f"after {written_after:.2f} s"
         )
-        assert took < CREATION_SECONDS
+        promised("a thousand partitions", took, most_seconds=CREATION_SECONDS)
 
 
 def served(log_path: Path) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import trio
 from driver_rig import Member, bound_server, config_at, setting
+from support.promises import promised
 
 from kraftpy.raft.log_state import SnapshotId
 from kraftpy.world.real import real_world
@@ -95,7 +96,7 @@ async def test_a_quorum_on_real_sockets_and_files(tmp_path: Path) -> None:
         quorum.kill(first)
         died = trio.current_time()
         second = await quorum.leader(without=first)
-        assert trio.current_time() - died < 1.5
+        promised("another leader", trio.current_time() - died, most_seconds=1.5)
         quorum.members[second].propose(setting("a", "after"))
         survivors = [each for each in quorum.members if each != first]
         await quorum.committed("a", "after", *survivors)
