@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kraftpy.faults.language import (
+    ClockJump,
     Delay,
     DiskFull,
     FailNext,
@@ -19,7 +20,9 @@ from kraftpy.faults.language import (
     OneWay,
     Partition,
     Pause,
+    PowerLoss,
     Restart,
+    SlowDisk,
     TornWrite,
 )
 from kraftpy.world import Random
@@ -28,24 +31,27 @@ __all__ = [
     "DRAWN",
     "SHAPES",
     "bridge",
+    "draw_clock_jump_ms",
     "draw_fault",
     "draw_partition",
     "halves",
     "isolate",
     "majorities_ring",
+    "minority_third",
 ]
 
 DRAWN: Final = (
     *("kill", "pause", "restart", "partition", "one-way", "delay"),
-    *("fail-next", "disk-full", "torn-write"),
+    *("fail-next", "disk-full", "torn-write", "slow-disk", "power-loss", "clock-jump"),
 )
 """Names that `draw_fault` can draw. Those that need another fault before them, or end it, are not
 among them.
 """
 
-SHAPES: Final = ("isolate", "halves", "bridge", "majorities-ring")
+SHAPES: Final = ("isolate", "halves", "minority-third", "bridge", "majorities-ring")
 
 _DELAYS_MS: Final = (5, 200)
+_SLOW_MS: Final = (10, 2_000)
 # Errors that clients try again after: a test of theirs should survive them.
 _PASSING: Final = (
     ("Produce", "NOT_LEADER_OR_FOLLOWER"),
@@ -81,6 +87,12 @@ def draw_fault(random: Random, nodes: Sequence[int], names: Sequence[str] = DRAW
             return DiskFull(node)
         case "torn-write":
             return TornWrite(node)
+        case "slow-disk":
+            return SlowDisk(node, random.randint(*_SLOW_MS))
+        case "power-loss":
+            return PowerLoss(node)
+        case "clock-jump":
+            return ClockJump(node, draw_clock_jump_ms(random))
         case _:
             api, error = random.choice(_PASSING)
             return FailNext(api, error, random.randint(1, 3), node)
@@ -95,13 +107,23 @@ def _draw_link_fault(random: Random, nodes: Sequence[int], name: str) -> Fault:
     return Delay(a, b, random.randint(*_DELAYS_MS))
 
 
-def draw_partition(random: Random, nodes: Sequence[int], shape: str) -> list[Partition]:
+def draw_clock_jump_ms(random: Random) -> int:
+    """From some 11 ms to some 288 s, either way, small ones as often as large ones."""
+    milliseconds = int(1.5 ** random.uniform(6, 31))
+    return milliseconds if random.random() < 0.5 else -milliseconds
+
+
+def draw_partition(
+    random: Random, nodes: Sequence[int], shape: str
+) -> Sequence[Partition | OneWay]:
     """The cuts of a shape. Raises ValueError if it is unknown, or the nodes are too few."""
     match shape:
         case "isolate":
             return [Partition(*isolate(random, nodes))]
         case "halves":
             return [Partition(*halves(random, nodes))]
+        case "minority-third":
+            return [Partition(*minority_third(random, nodes))]
         case "bridge":
             return bridge(random, nodes)
         case "majorities-ring":
@@ -122,23 +144,33 @@ def halves(random: Random, nodes: Sequence[int]) -> tuple[Nodes, Nodes]:
     return tuple(sorted(shuffled[:middle])), tuple(sorted(shuffled[middle:]))
 
 
+def minority_third(random: Random, nodes: Sequence[int]) -> tuple[Nodes, Nodes]:
+    """Less than a third of the nodes, and the rest."""
+    shuffled = _shuffled(random, _at_least(4, nodes))
+    count = random.randint(1, (len(nodes) - 1) // 3)
+    return tuple(sorted(shuffled[:count])), tuple(sorted(shuffled[count:]))
+
+
 def bridge(random: Random, nodes: Sequence[int]) -> list[Partition]:
     """Two halves, and one node that sees both."""
     _connected, *rest = _shuffled(random, _at_least(3, nodes))
     return [Partition(*halves(random, rest))]
 
 
-def majorities_ring(random: Random, nodes: Sequence[int]) -> list[Partition]:
+def majorities_ring(random: Random, nodes: Sequence[int]) -> list[Partition | OneWay]:
     """Every node sees a majority, and no two of them the same one.
 
-    Nodes stand in a ring, and each sees its neighbours up to a quarter of the way round.
+    Nodes stand in a ring, and each sees its neighbours up to a quarter of the way round. Of three
+    each hears one of the others.
     """
-    ring = _shuffled(random, _at_least(4, nodes))
+    ring = _shuffled(random, _at_least(3, nodes))
     count = len(ring)
+    if count == 3:
+        return [OneWay((ring[index - 1],), (ring[index],)) for index in range(3)]
     majority = count // 2 + 1
     # A node, and as many on each of its sides.
     reach = majority // 2
-    cuts = []
+    cuts: list[Partition | OneWay] = []
     for index, node in enumerate(ring):
         for other in range(index + 1, count):
             distance = min(other - index, count - (other - index))

@@ -158,9 +158,17 @@ class Switchboard:
         await self._tell(node_id, fault)
 
     async def heal(self) -> None:
-        """All links are whole, and so is every node that can be told; the others begin so."""
+        """Everything is well again."""
+        self.heal_links()
+        await self.heal_nodes()
+
+    def heal_links(self) -> None:
+        """All links are whole, and nothing is held."""
         self.links.heal()
         self.holds.heal()
+
+    async def heal_nodes(self) -> None:
+        """So is every node that can be told; the others begin so."""
         self._standing.clear()
         for node_id in list(self._controlled):
             try:
