@@ -178,7 +178,7 @@ class OwnClient:
             for record in records
         ]
 
-    def seek(self, where: TopicPartition, offset: int) -> None:
+    async def seek(self, where: TopicPartition, offset: int) -> None:
         if where in self._consumer.assignment:
             self._consumer.seek(where, offset)
 

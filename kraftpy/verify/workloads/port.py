@@ -106,7 +106,7 @@ class WorkloadClient(Protocol):
 
     async def poll(self, timeout_ms: int) -> list[PolledRecord]: ...
 
-    def seek(self, where: TopicPartition, offset: int) -> None:
+    async def seek(self, where: TopicPartition, offset: int) -> None:
         """Go on there, if the partition is still this client's."""
         ...
 

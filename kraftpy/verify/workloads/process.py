@@ -145,19 +145,24 @@ class ClientProcess:
             event = invocation.ok(progress.value, progress.remark, rebalance, progress.meta)
             self.is_fresh = False
         else:
-            self._rewind(progress)
             is_read = plan.f in _READS and not plan.meta.get("transactional")
             is_certain = ended.effect is not Effect.INFO or is_read
             record = invocation.fail if is_certain else invocation.info
             event = record(ended.error, progress.value, rebalance, progress.meta)
             self.is_over = not is_certain or ended.effect is Effect.FAIL_AND_END
+            if not self.is_over:
+                await self._rewind(progress)
         tools.observe(event)
         return event
 
-    def _rewind(self, progress: Progress) -> None:
+    async def _rewind(self, progress: Progress) -> None:
         """What was polled by an operation that failed is polled again: no library does it."""
-        for where, offset in progress.first_polled.items():
-            self.client.seek(where, offset)
+        try:
+            for where, offset in progress.first_polled.items():
+                await self.client.seek(where, offset)
+        except ClientError:
+            # It could go on anywhere; better that it does not.
+            self.is_over = True
 
     def _rebalances(self) -> list[dict[str, Any]]:
         keys = self.tools.keys
