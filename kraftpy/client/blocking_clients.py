@@ -19,7 +19,7 @@ from kraftpy.client.admin_core import AdminCore, Operation
 from kraftpy.client.blocking import fresh_random, now_ms, wall_ms
 from kraftpy.client.blocking_driver import BlockingDriver
 from kraftpy.client.calls import TopicPartition
-from kraftpy.client.consumer_core import ConsumerCore, PartitionRecords
+from kraftpy.client.consumer_core import ConsumerCore, PartitionBatches, PartitionRecords
 from kraftpy.client.errors import KafkaError
 from kraftpy.client.group_listener import Listeners
 from kraftpy.client.leader_questions import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, OffsetAnswer
@@ -42,6 +42,14 @@ __all__ = ["BlockingAdmin", "BlockingConsumer", "BlockingProducer"]
 
 T = TypeVar("T")
 Listener: TypeAlias = Callable[[list[TopicPartition]], None]
+
+
+def _partitions_of(
+    core: ProducerCore | ConsumerCore, driver: BlockingDriver, topic: str, timeout_ms: int
+) -> list[TopicPartition]:
+    wait = TopicWait(core.cluster, topic)
+    driver.until(lambda: wait.is_done, timeout_ms)
+    return wait.result()
 
 
 class BlockingProducer:
@@ -97,6 +105,10 @@ class BlockingProducer:
         if core.needs_turn:
             self._driver.turn(now_ms())
         return delivery
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions. Raises KafkaError if there is no such topic (yet)."""
+        return _partitions_of(self._core, self._driver, topic, self._settings.max_block_ms)
 
     def poll(self, timeout_ms: int = 0) -> None:
         """Let records leave and answers come."""
@@ -185,9 +197,8 @@ class BlockingConsumer:
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """The topic's partitions. Raises KafkaError if there is no such topic."""
-        wait = TopicWait(self._core.cluster, topic)
-        self._driver.until(lambda: wait.is_done, self._settings.default_api_timeout_ms)
-        return wait.result()
+        timeout_ms = self._settings.default_api_timeout_ms
+        return _partitions_of(self._core, self._driver, topic, timeout_ms)
 
     def assign(self, wheres: Iterable[TopicPartition]) -> None:
         """Consume these partitions and no others; those that stay keep their positions.
@@ -323,6 +334,19 @@ class BlockingConsumer:
             return self._poll(count, deadline_ms)
         finally:
             group.poll_ends(now_ms())
+
+    def poll_batches(self, timeout_ms: int) -> list[PartitionBatches]:
+        """The batches of the next fetch, unopened, for those who look into many records at once.
+
+        The first of a partition may begin before the position. None also if all that came is hidden
+        from this consumer: `position` has moved on then. For assigned partitions only.
+        """
+        if not self._core.has_output:
+            self._driver.until(lambda: self._core.has_output, timeout_ms)
+        batches = self._core.take_batches()
+        # The next answer is on its way while the user works on these.
+        self._driver.turn(now_ms())
+        return batches
 
     def _poll(self, count: int, deadline_ms: int | None) -> list[PartitionRecords]:
         while True:

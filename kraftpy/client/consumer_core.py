@@ -18,9 +18,9 @@ came up; the partition then waits for a seek, or goes on trying if that can help
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kraftpy.client.calls import Call, TopicPartition, earliest
 from kraftpy.client.cluster import Broker, Cluster, TopicInfo
@@ -51,12 +51,15 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k01_fetch import FetchResponse, PartitionData
 from kraftpy.records.errors import RecordDataError
 from kraftpy.records.reader import Record
+from kraftpy.records.walker import AnyBatch
 from kraftpy.world import FileSlice, assert_always
 
 if TYPE_CHECKING:
     from kraftpy.world import Address, Random
 
-__all__ = ["ConsumerCore", "PartitionRecords"]
+__all__ = ["ConsumerCore", "PartitionBatches", "PartitionRecords"]
+
+T = TypeVar("T")
 
 _RESETS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "none": None}
 
@@ -67,6 +70,14 @@ class PartitionRecords(NamedTuple):
     topic: str
     partition: int
     records: list[Record]
+
+
+class PartitionBatches(NamedTuple):
+    """Some batches of one partition, in order."""
+
+    topic: str
+    partition: int
+    batches: list[AnyBatch]
 
 
 class ConsumerCore:
@@ -201,15 +212,26 @@ class ConsumerCore:
 
         Raises a failure that was found, once.
         """
-        taken: list[PartitionRecords] = []
-        left = max_records
+        taken = self._take(max_records, Fetched.take)
+        return [PartitionRecords(*where, records) for where, records in taken]
+
+    def take_batches(self) -> list[PartitionBatches]:
+        """The batches of one fetch that has come, as whole as they are; raises as `take` does."""
+        taken = self._take(1, lambda fetched, _: fetched.take_batches())
+        return [PartitionBatches(*where, batches) for where, batches in taken]
+
+    def _take(
+        self, count: int, take_from: Callable[[Fetched, int], list[T]]
+    ) -> list[tuple[TopicPartition, list[T]]]:
+        taken: list[tuple[TopicPartition, list[T]]] = []
+        left = count
         while self._buffer and left > 0 and not (self._failures and taken):
             if self._failures:
                 raise self._failures.popleft()[1]
             fetched = self._buffer[0]
             state = self._state(fetched.where)
             try:
-                records = fetched.take(left)
+                found = take_from(fetched, left)
             except RecordDataError as damage:
                 self._drop(fetched.where)
                 state.rewind()
@@ -218,9 +240,9 @@ class ConsumerCore:
                 continue
             state.position = fetched.position
             state.position_epoch = fetched.position_epoch
-            if records:
-                taken.append(PartitionRecords(*fetched.where, records))
-                left -= len(records)
+            if found:
+                taken.append((fetched.where, found))
+                left -= len(found)
             if fetched.is_empty:
                 self._buffer.popleft()
                 self.buffered_bytes -= fetched.size

@@ -109,23 +109,47 @@ class Fetched:
                 self._close_batch()
         return taken
 
+    def take_batches(self) -> list[AnyBatch]:
+        """The next batches, all that there are, for those who look into many records at once.
+
+        The first may begin with records before the position. Raises as `take` does.
+        """
+        if self._damage is not None:
+            raise self._damage
+        taken: list[AnyBatch] = []
+        try:
+            while (batch := self._next_batch()) is not None:
+                taken.append(batch)
+                self._batch = batch
+                self._close_batch()
+        except RecordDataError as damage:
+            self._damage = damage
+            if not taken:
+                raise
+        return taken
+
     def _open_batch(self) -> bool:
-        """On to the next batch with records for the user; is there one?"""
+        """On to the records of the next batch that has some for the user; is there one?"""
+        self._batch = self._next_batch()
+        if self._batch is None:
+            return False
+        records = records_of(self._batch, max_bytes=self._max_bytes)
+        self._records = dropwhile(partial(_is_before, self.position), records)
+        return True
+
+    def _next_batch(self) -> AnyBatch | None:
+        """The next one with records for the user, if there is one."""
         while self._batches:
             batch = self._batches[0]
             if batch.next_offset > self.position:
                 if self._check_crcs and not batch.is_valid:
                     raise CorruptRecord(f"{self.where}: wrong CRC at offset {self.position}")
                 if not isinstance(batch, RecordBatch) or not self._is_hidden(batch):
-                    self._batch = batch
-                    records = records_of(batch, max_bytes=self._max_bytes)
-                    self._records = dropwhile(partial(_is_before, self.position), records)
-                    self._batches.popleft()
-                    return True
+                    return self._batches.popleft()
                 self.position = batch.next_offset
                 self.position_epoch = batch.leader_epoch
             self._batches.popleft()
-        return False
+        return None
 
     def _close_batch(self) -> None:
         if self._batch is not None:
