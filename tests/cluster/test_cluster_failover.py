@@ -8,17 +8,19 @@ import pytest
 import trio
 from clusterkit import create, eventually, partitions_of, real_cluster
 from load import Load, consume_all, under_load
+from support.promises import promised
 
 from kraftpy.client.admin_operations import NewTopic
 from kraftpy.client.cluster import PartitionInfo
 from kraftpy.launch.cluster import Cluster
 
 TOPIC = NewTopic("load", partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
-# Longest gaps between acknowledgements that the product promises, and room for a busy machine.
-KILL_GAP_SECONDS = 1.5 + 3.0
-STOP_GAP_SECONDS = 0.3 + 3.0
+# Longest gaps between acknowledgements.
+KILL_GAP_SECONDS = 1.5
+STOP_GAP_SECONDS = 0.3
 SESSION_SECONDS = 3.0
-PAUSE_GAP_SECONDS = SESSION_SECONDS + 5.0
+# By this librdkafka notices a silent node, and by nothing else.
+SOCKET_TIMEOUT_SECONDS = 1.0
 
 
 async def partition_seen_by(cluster: Cluster, node_id: int) -> PartitionInfo:
@@ -63,8 +65,8 @@ async def test_the_leader_of_a_partition_is_killed(tmp_path: Path, is_idempotent
                 await cluster.kill(leader_id)
                 await load.wait_acknowledged(200)
             loads.append(load)
-            print(f"leader killed: longest gap {load.longest_gap_seconds:.3f} s")
-            assert load.longest_gap_seconds < KILL_GAP_SECONDS
+            gap = load.longest_gap_seconds
+            promised("leader killed: longest gap", gap, most_seconds=KILL_GAP_SECONDS)
             await cluster.start_node(leader_id)
             await everybody_is_in_sync(cluster)
         await nothing_is_lost(cluster, loads, is_exact=is_idempotent)
@@ -82,8 +84,8 @@ async def test_the_leader_of_a_partition_is_stopped(tmp_path: Path) -> None:
                 await cluster.stop_node(leader_id)
                 await load.wait_acknowledged(200)
             loads.append(load)
-            print(f"leader stopped: longest gap {load.longest_gap_seconds:.3f} s")
-            assert load.longest_gap_seconds < STOP_GAP_SECONDS
+            gap = load.longest_gap_seconds
+            promised("leader stopped: longest gap", gap, most_seconds=STOP_GAP_SECONDS)
             await cluster.start_node(leader_id)
             await everybody_is_in_sync(cluster)
         await nothing_is_lost(cluster, loads, is_exact=False)
@@ -95,10 +97,8 @@ async def test_the_leader_of_a_partition_is_paused(tmp_path: Path) -> None:
     async with real_cluster(tmp_path, settings=settings) as cluster:
         await cluster.start()
         await create(cluster, TOPIC)
-        # librdkafka notices a silent node by this time alone.
-        async with under_load(
-            cluster.bootstrap, TOPIC.name, **{"socket.timeout.ms": 1_000}
-        ) as load:
+        options = {"socket.timeout.ms": round(SOCKET_TIMEOUT_SECONDS * 1000)}
+        async with under_load(cluster.bootstrap, TOPIC.name, **options) as load:
             leader_id = (await partition_seen_by(cluster, 1)).leader_id
             other_id = next(each for each in cluster.running if each != leader_id)
 
@@ -112,10 +112,9 @@ async def test_the_leader_of_a_partition_is_paused(tmp_path: Path) -> None:
             await load.wait_acknowledged(200)
             cluster.resume(leader_id)
             await load.wait_acknowledged(200)
-        print(f"leader paused: another after {until_led_seconds:.3f} s")
-        print(f"leader paused: longest gap {load.longest_gap_seconds:.3f} s")
-        # The session ends within its time; the client's own time-out may come on top of that.
-        assert until_led_seconds < SESSION_SECONDS + 3.0
-        assert load.longest_gap_seconds < PAUSE_GAP_SECONDS
+        gap = load.longest_gap_seconds
+        promised("leader paused: another", until_led_seconds, most_seconds=SESSION_SECONDS)
+        most_seconds = SESSION_SECONDS + SOCKET_TIMEOUT_SECONDS
+        promised("leader paused: longest gap", gap, most_seconds=most_seconds)
         await everybody_is_in_sync(cluster)
         await nothing_is_lost(cluster, [load], is_exact=False)
