@@ -1,10 +1,11 @@
-"""What holds for the whole suite: hypothesis profiles, the order of trio's tasks, and skips that CI
-does not accept.
+"""What holds for the whole suite: hypothesis profiles, the order of trio's tasks, where temporary
+files go, and skips that CI does not accept.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Generator
 
 import pytest
@@ -45,6 +46,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """The same order in every run, whichever tests ran before, so that a red test stays red."""
     trio_run._r.seed(f"{item.config.getoption(TRIO_SEED)} {item.nodeid}")
     return (yield)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """What a process leaves that was killed is below pytest's own directory, which it clears."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)
