@@ -106,6 +106,10 @@ class KafkaCluster:
     @property
     def running(self) -> tuple[int, ...]:
         """The nodes that have not ended, paused or not."""
+        return self._loop.call(self._find_running)
+
+    async def _find_running(self) -> tuple[int, ...]:
+        """In the loop: a process is nobody's business but its own loop's."""
         return tuple(self._backend.running)
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
@@ -220,9 +224,14 @@ class KafkaCluster:
         """The seed, what has happened, and what the nodes said last: for the report of a test."""
         lines = [f"seed: {self.seed}", f"bootstrap.servers: {self.bootstrap_servers}"]
         lines += [f"{seconds:8.3f} s  {text}" for seconds, text in self.journal]
+        try:
+            running = self.running
+        except RuntimeError as error:
+            running = ()
+            lines.append(f"{error}: {error.__cause__!r}")
         for node in self.nodes:
             state = "paused" if node in self._paused else "runs"
-            lines.append(f"node {node} {state if node in self.running else 'has ended'}")
+            lines.append(f"node {node} {state if node in running else 'has ended'}")
             lines += [f"    {line}" for line in self._backend.last_words(node)]
         return "\n".join(lines)
 
@@ -259,7 +268,7 @@ class KafkaCluster:
             case FailNext():
                 brokers = [fault.node] if fault.node is not None else list(self.brokers)
                 for node in brokers:
-                    if node in self.running and node not in self._paused:
+                    if node in self._backend.running and node not in self._paused:
                         await switchboard.tell(node, fault)
             case PowerLoss(node):
                 with suppress(FaultRefusedError):
@@ -298,7 +307,7 @@ class KafkaCluster:
         # All at once: one alone may not be a quorum, and would wait for the others.
         async with trio.open_nursery() as nursery:
             for node in self.nodes:
-                if node not in self.running:
+                if node not in self._backend.running:
                     nursery.start_soon(self._backend.start, node)
 
 
