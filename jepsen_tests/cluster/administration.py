@@ -41,6 +41,7 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.protocol.schema.k10_find_coordinator import FindCoordinatorRequest
 from kraftpy.protocol.schema.k22_init_producer_id import InitProducerIdRequest
+from kraftpy.protocol.schema.k66_list_transactions import ListTransactionsRequest
 from kraftpy.protocol.schema.k80_add_raft_voter import AddRaftVoterRequest, Listener
 from kraftpy.protocol.schema.k81_remove_raft_voter import RemoveRaftVoterRequest
 from kraftpy.protocol.tables import Request
@@ -154,6 +155,15 @@ class Administration:
         )
         answer = await self._ask((coordinator.host, coordinator.port), request)
         _raise(answer.error_code)
+
+    async def transactional_ids(self, brokers: dict[int, Address]) -> list[str]:
+        """Of transactions that are open: every coordinator knows its own."""
+        found: dict[str, None] = {}
+        for address in brokers.values():
+            answer = await self._ask(address, ListTransactionsRequest(state_filters=["Ongoing"]))
+            for each in answer.transaction_states:
+                found[each.transactional_id] = None
+        return sorted(found)
 
     async def _alter(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> None:
         for failure in (await self._admin.run(alter_reassignments(targets))).values():

@@ -69,6 +69,9 @@ class Changes:
         for node in list(self._removed):
             await self.make(AddVoter(node))
 
+    async def transactional_ids(self) -> list[str]:
+        return await self._administration.transactional_ids(self._brokers())
+
     async def _use_dynamic_voters(self) -> None:
         if not self._has_dynamic_voters:
             await self._administration.use_dynamic_voters()

@@ -50,6 +50,10 @@ class Links(Protocol):
 
     async def heal(self) -> None: ...
 
+    async def cut_count(self) -> int:
+        """Of directions that carry nothing now, as whoever cuts them shows it."""
+        ...
+
 
 class NamespaceLinks:
     kind: NetworkKind = "namespaces"
@@ -85,6 +89,9 @@ class NamespaceLinks:
     async def heal(self) -> None:
         await self.net.heal()
 
+    async def cut_count(self) -> int:
+        return len(await self.net.cuts())
+
 
 class ProxyLinks:
     kind: NetworkKind = "proxy"
@@ -102,7 +109,10 @@ class ProxyLinks:
         self._board.apply(fault)
 
     async def heal(self) -> None:
-        """With the switchboard, which is healed anyway."""
+        self._board.heal_links()
+
+    async def cut_count(self) -> int:
+        return self._board.links.cut_count
 
 
 @asynccontextmanager

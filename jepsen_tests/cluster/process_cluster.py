@@ -23,6 +23,7 @@ from jepsen_tests.cluster.options import ClusterOptions, NetworkKind, settings_o
 from jepsen_tests.cluster.pressure import Pressure
 from jepsen_tests.cluster.reaper import Reaper, open_reaper
 from jepsen_tests.cluster.shim import Shim, build_shim, find_compiler
+from kraftpy.cli.failure import EXIT_INVARIANT
 from kraftpy.client.admin import Admin, open_admin
 from kraftpy.client.admin_operations import describe_cluster
 from kraftpy.client.errors import KafkaError
@@ -156,8 +157,13 @@ class JepsenCluster:
 
     @property
     def deaths(self) -> Sequence[NodeDeath]:
-        """Of nodes that ended without being asked to: a broken invariant, a disk that failed."""
+        """Of nodes that ended without being asked to: a disk that failed, a write that was torn."""
         return self._events.deaths
+
+    @property
+    def broken_invariants(self) -> Sequence[NodeDeath]:
+        """Those deaths that no fault explains: they fail a run."""
+        return [each for each in self.deaths if each.exit_code == EXIT_INVARIANT]
 
     @property
     def admin(self) -> Admin:
@@ -182,20 +188,55 @@ class JepsenCluster:
         """End everything. Raises HarnessError if the cluster is not well again in time."""
         for node in list(self._paused):
             await self.apply(Resume(node))
-        if self.shim is not None:
-            self.shim.heal()
-        await self.switchboard.heal()
-        await self.links.heal()
+        await self.heal_inside()
+        await self.heal_links()
         await self.pressure.heal()
-        for node in list(self.away):
-            await self.reformat(node)
-            del self.away[node]
+        await self.bring_back()
         with self._world.clock.move_on_after(seconds):
             while not await self._is_well():
                 await self._world.clock.sleep(_POLL_SECONDS)
-            await self._changes.bring_back_voters()
+            await self.bring_back_voters()
             return
         raise HarnessError(f"not well again {seconds:g} s after healing\n{self.describe()}")
+
+    async def heal_links(self) -> None:
+        """All links are whole; nodes need time to notice."""
+        await self.links.heal()
+
+    async def heal_inside(self) -> None:
+        """Disks, clocks and requests of nodes that run are well; others begin so."""
+        if self.shim is not None:
+            self.shim.heal()
+        await self.switchboard.heal_nodes()
+
+    async def bring_back(self) -> None:
+        """Nodes that were taken out of the cluster begin anew."""
+        for node in list(self.away):
+            await self.reformat(node)
+            del self.away[node]
+            await self.processes.begin_node(node)
+
+    async def bring_back_voters(self) -> None:
+        """Raises FaultRefusedError."""
+        try:
+            await self._changes.bring_back_voters()
+        except (KafkaError, ConnectionError) as error:
+            raise FaultRefusedError(f"a voter does not come back: {error}") from error
+
+    async def transactional_ids(self) -> list[str]:
+        """Of transactions that are open now."""
+        try:
+            return await self._changes.transactional_ids()
+        except (KafkaError, ConnectionError) as error:
+            raise FaultRefusedError(f"nobody tells who has a transaction: {error}") from error
+
+    @property
+    def now(self) -> float:
+        """Seconds, on the harness's monotonic clock."""
+        return self._world.clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._world.clock.sleep(seconds)
 
     async def inspect(self, *, seconds: float = 5.0) -> Inspection | None:
         """What the cluster says about itself; None if nobody answers in that time."""
@@ -406,4 +447,4 @@ def _admin_settings() -> AdminSettings:
         request_timeout_ms=2_000,
         socket_connection_setup_timeout_ms=2_000,
     )
-    return AdminSettings(client=client, default_api_timeout_ms=20_000)
+    return AdminSettings(client=client, default_api_timeout_ms=8_000)

@@ -36,12 +36,14 @@ class Held:
 class Holds:
     """Which messages are to be held, and those that are."""
 
-    __slots__ = ("_held", "_wanted")
+    __slots__ = ("_held", "_wanted", "total")
 
     def __init__(self) -> None:
         # By node, direction and API: how many more, and for how long.
         self._wanted: dict[tuple[int, str, int], tuple[int, int]] = {}
         self._held: list[Held] = []
+        self.total = 0
+        """How many messages have been held so far."""
 
     @property
     def held_count(self) -> int:
@@ -68,6 +70,7 @@ class Holds:
             self._wanted[key] = (times - 1, milliseconds)
         self._held = [each for each in self._held if not each.released.is_set()]
         self._held.append(Held(milliseconds))
+        self.total += 1
         return self._held[-1]
 
 

@@ -45,6 +45,11 @@ class Links:
         self._changed.set()
         self._changed = trio.Event()
 
+    @property
+    def cut_count(self) -> int:
+        """Of directions."""
+        return len(self._cuts)
+
     def is_cut(self, sender: int, receiver: int) -> bool:
         return (sender, receiver) in self._cuts
 

@@ -102,6 +102,8 @@ class Switchboard:
         self._controlled: dict[int, _Controlled] = {}
         # What a node that starts again begins with: its disk is still full.
         self._standing: dict[int, list[NodeFault]] = {}
+        # Nodes that have had a fault since the last healing.
+        self._told: dict[int, None] = {}
         self._doors: dict[Address, tuple[int, Callable[[], Address]]] = {}
         self._joined: dict[_Joined, None] = {}
 
@@ -155,6 +157,7 @@ class Switchboard:
         """Have the fault inside of a node; returns when it is there. Raises FaultRefusedError."""
         if isinstance(fault, DiskFull | DiskError | SlowDisk | ClockJump | ClockStrobe):
             self._standing.setdefault(node_id, []).append(fault)
+        self._told[node_id] = None
         await self._tell(node_id, fault)
 
     async def heal(self) -> None:
@@ -168,9 +171,11 @@ class Switchboard:
         self.holds.heal()
 
     async def heal_nodes(self) -> None:
-        """So is every node that can be told; the others begin so."""
+        """Every node that was told of a fault is told that it is over; the others begin well."""
         self._standing.clear()
-        for node_id in list(self._controlled):
+        told = [node_id for node_id in self._told if node_id in self._controlled]
+        self._told.clear()
+        for node_id in told:
             try:
                 await self._tell(node_id, Heal())
             except FaultRefusedError as error:
