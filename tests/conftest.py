@@ -41,6 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: about half of the time, a test waits for something."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """The same order in every run, whichever tests ran before, so that a red test stays red."""
