@@ -258,7 +258,11 @@ class KafkaPythonClient:
 
     async def _tell(self, method: str) -> None:
         """Call a method of the producer, which is made in the thread too."""
-        await self._ask(lambda: getattr(self._producer, method)())
+
+        def call() -> None:
+            getattr(self._producer, method)()
+
+        await self._ask(call)
 
     async def _ask(self, question: Callable[[], T]) -> T:
         with trio.move_on_after(2 * self._seconds):

@@ -18,7 +18,7 @@ from kraftpy.verify.workloads.transfers import AbortRewind, Bank, EosCopy, Fenci
 from kraftpy.verify.workloads.upkeep import AutoCommit, Compaction, LogOffsets, Reconfigure
 from kraftpy.world import Random
 
-__all__ = ["WORKLOADS", "Circumstances", "Script", "Workload", "find_workload"]
+__all__ = ["WORKLOADS", "Circumstances", "Drain", "Script", "Workload", "find_workload"]
 
 _GROUP = "workload"
 # Of W9, and of brokers' view of how long a transaction may last.
@@ -52,6 +52,16 @@ SpecOf = Callable[[int, int], ClientSpec]
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """After the faults a workload goes on until a group has read these keys to their ends."""
+
+    group_id: str
+    keys: tuple[int, ...]
+    end: Callable[[], None]
+    """Tells the generator."""
+
+
+@dataclass(frozen=True, slots=True)
 class Script:
     """A workload in the circumstances of one run."""
 
@@ -64,6 +74,7 @@ class Script:
     manners: Manners = field(default_factory=Manners)
     has_bare_members: bool = False
     reads_in_the_end: bool = True
+    drain: Drain | None = None
     rate_factor: float = 1.0
     """Operations a second, as a share of what was asked for."""
 
@@ -176,8 +187,15 @@ def _eos_copy(about: Circumstances) -> Script:
         return (copier if generator.is_copier(slot) else plain)(slot, process)
 
     expects = {"copy_inputs": tuple(generator.inputs)}
-    manners = Manners(abort_p=1 / 32)
-    return _script(about, "eos-copy", generator, spec_of, expects=expects, manners=manners)
+    return _script(
+        about,
+        "eos-copy",
+        generator,
+        spec_of,
+        expects=expects,
+        manners=Manners(abort_p=1 / 32),
+        drain=Drain(_GROUP, tuple(generator.inputs), generator.end),
+    )
 
 
 _CLEANED: Mapping[str, str] = {
@@ -190,7 +208,7 @@ _CLEANED: Mapping[str, str] = {
 
 def _bank(about: Circumstances) -> Script:
     generator = Bank(about.random, accounts=64, keys=4, crash_mean_ms=about.crash_mean_ms)
-    expects = {"bank_total": generator.total, "retention": True}
+    expects = {"bank_total": generator.total, "compacted": True, "retention": True}
     return _script(
         about,
         "bank",
@@ -228,7 +246,7 @@ def _fencing(about: Circumstances) -> Script:
         return _client(
             about,
             process,
-            transactional_id=shared_id(slot),
+            transactional_id=None if generator.is_reader(slot) else shared_id(slot),
             transaction_timeout_ms=_SHORT_TRANSACTION_MS,
         )
 

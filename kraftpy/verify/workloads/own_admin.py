@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from kraftpy.client.admin import Admin, open_admin
 from kraftpy.client.admin_core import Ask, Operation
-from kraftpy.client.admin_groups import list_offsets
+from kraftpy.client.admin_groups import group_offsets, list_offsets
 from kraftpy.client.admin_operations import (
     ConfigKind,
     NewTopic,
@@ -110,6 +110,11 @@ class OwnAdmin:
             stable = await run(list_offsets(ends, isolation_level=committed))
             high = await run(list_offsets(ends))
         return {where: LogEnds(starts[where], stable[where], high[where]) for where in wheres}
+
+    async def group_offsets(self, group_id: str) -> dict[TopicPartition, int]:
+        with translated():
+            found = await self._admin.run(group_offsets(group_id))
+        return {where: each.offset for where, each in found.items()}
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         with translated():

@@ -120,8 +120,10 @@ class ClientProcess:
         """Carry one operation out and record it."""
         tools = self.tools
         value = plan.value
-        if self._member is not None and plan.f in ("join_view", "leave"):
+        if self._member is not None and plan.f == "join_view":
             value = self._member.told()
+        elif self._member is not None and plan.f == "leave":
+            value = self._member.leaving()
         meta: dict[str, Any] = {"client": self.client.library, **plan.meta}
         if plan.f in ("subscribe", "commit", "committed") and self.spec.group_id is not None:
             meta["group"] = self.spec.group_id
@@ -233,12 +235,11 @@ class ClientProcess:
         if not self.is_subscribed or self.spec.commits_by_itself or not progress.next_offsets:
             return
         offsets = self.offsets_of(progress)
+        progress.offsets_told(self.spec.group_id or "", offsets)
         try:
             await self.client.commit(offsets)
         except ClientError as failure:
             progress.remark = f"commit: {failure}"
-        else:
-            progress.offsets_told(self.spec.group_id or "", offsets)
 
     async def _read_whole(self, key: int, progress: Progress) -> None:
         """From the beginning, where the position is, to the end that the log has now."""
@@ -323,7 +324,7 @@ class ClientProcess:
         progress.value = await self._bare.join(plan.value["subscribed"])
 
     async def _leave(self, plan: Plan, progress: Progress) -> None:
-        progress.value = self._bare.told()
+        progress.value = self._bare.leaving()
         await self._bare.leave()
         # It comes back as somebody else.
         self.is_over = True
@@ -376,4 +377,5 @@ class ClientProcess:
 
 
 def _pair(found: CommittedOffset | None) -> list[Any] | None:
-    return None if found is None else [found.offset, found.metadata]
+    """What a client commits by itself has no id."""
+    return None if found is None else [found.offset, found.metadata or None]

@@ -100,7 +100,9 @@ class RawMember:
         return {**self.identity(), "group": self._group, "owned": list(self._owned)}
 
     def identity(self) -> dict[str, Any]:
-        return {"member": self._member, "generation": self._generation}
+        """A static member is the same one again when it comes back, with what it had."""
+        name = self._spec.group_instance_id or self._member
+        return {"member": name, "generation": self._generation}
 
     async def join(self, subscribed: Sequence[int]) -> dict[str, Any]:
         """Be a member, or stay one; what the coordinator says of this member now."""
@@ -108,12 +110,17 @@ class RawMember:
             await self._classic(subscribed)
         else:
             await self._consumer(subscribed)
-        return {
-            "group": self._group,
-            **self.identity(),
-            "assignment": list(self._owned),
-            "subscribed": list(subscribed),
-        }
+        told = {"group": self._group, **self.identity(), "assignment": list(self._owned)}
+        if self._spec.group_instance_id is not None:
+            told["instance"] = self._spec.group_instance_id
+        if not self._is_classic:
+            # A member that has taken over its part is on the epoch of the assignment.
+            told["target"] = self._generation
+        return told
+
+    def leaving(self) -> dict[str, Any]:
+        """Who leaves: this one, and not whoever takes its name later."""
+        return {"group": self._group, "member": self._member}
 
     async def leave(self) -> None:
         if self._is_classic:

@@ -16,7 +16,7 @@ from math import inf
 import trio
 
 from kraftpy.verify.history import Event, Recorder
-from kraftpy.verify.workloads.catalogue import Script
+from kraftpy.verify.workloads.catalogue import Drain, Script
 from kraftpy.verify.workloads.drawing import Unseen, polled_of
 from kraftpy.verify.workloads.keys import KeySpace
 from kraftpy.verify.workloads.outcomes import ClientError
@@ -110,6 +110,7 @@ class Session:
         self._pace = pace
         self._open_client = open_client
         self._random = random
+        self._deadline = 0.0
         self._next_process = list(range(pace.slots))
         self.keys = keys
         self.topics = Topics(
@@ -141,30 +142,62 @@ class Session:
 
     async def run(self, seconds: float) -> None:
         """Let every slot work for that time; what is under way then is finished."""
-        deadline = self._world.clock.monotonic() + seconds
+        self._deadline = self._world.clock.monotonic() + seconds
         async with trio.open_nursery() as nursery:
             for slot in range(self._pace.slots):
-                nursery.start_soon(self._work, slot, deadline, name=f"slot-{slot}")
+                nursery.start_soon(self._work, slot, name=f"slot-{slot}")
 
-    async def _work(self, slot: int, deadline: float) -> None:
-        clock = self._world.clock
-        while clock.monotonic() < deadline:
+    async def drain(self, seconds: float) -> bool:
+        """Let a workload that has an end come to it, in a cluster that is well; does it?"""
+        drain = self._script.drain
+        if drain is None:
+            return True
+        drain.end()
+        is_done = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.run, seconds)
+            ends_at = self._world.clock.monotonic() + seconds
+            while not is_done and self._world.clock.monotonic() < ends_at:
+                await self._world.clock.sleep(_OPEN_AGAIN_SECONDS)
+                is_done = await self._is_drained(drain)
+            self._deadline = self._world.clock.monotonic()
+        return is_done
+
+    async def _is_drained(self, drain: Drain) -> bool:
+        wheres = [self.keys.where(key) for key in drain.keys]
+        try:
+            ends = await self._tools.admin.log_ends(wheres)
+            offsets = await self._tools.admin.group_offsets(drain.group_id)
+        except ClientError:
+            return False
+        return all(
+            ends[where].last_stable == ends[where].high_watermark
+            and offsets.get(where, ends[where].start) >= ends[where].high_watermark
+            for where in wheres
+        )
+
+    @property
+    def _is_time_left(self) -> bool:
+        return self._world.clock.monotonic() < self._deadline
+
+    async def _work(self, slot: int) -> None:
+        while self._is_time_left:
             number = self._take_number(slot)
             async with self._process(number, self._script.spec_of(slot, number)) as process:
-                await self._follow(slot, process, deadline)
-            if clock.monotonic() < deadline:
+                await self._follow(slot, process)
+            if self._is_time_left:
                 # A node that refuses every connection must not make processes by the thousand.
-                await clock.sleep(_OPEN_AGAIN_SECONDS)
+                await self._world.clock.sleep(_OPEN_AGAIN_SECONDS)
 
     def _take_number(self, slot: int) -> int:
         number = self._next_process[slot]
         self._next_process[slot] += self._pace.slots
         return number
 
-    async def _follow(self, slot: int, process: ClientProcess, deadline: float) -> None:
+    async def _follow(self, slot: int, process: ClientProcess) -> None:
         clock = self._world.clock
         rate = self._pace.rate * self._script.rate_factor / self._pace.slots
-        while not process.is_over and clock.monotonic() < deadline:
+        while not process.is_over and self._is_time_left:
             state = SlotState(slot, process.number, process.is_fresh, clock.monotonic_ms())
             plan = self._script.generator.next(state)
             if plan is None:

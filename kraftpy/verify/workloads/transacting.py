@@ -76,8 +76,8 @@ async def _steps(process: ClientProcess, plan: Plan, progress: Progress) -> None
     _perhaps_abort(process, plan, index)
     if process.is_subscribed and progress.next_offsets:
         offsets = process.offsets_of(progress)
-        await process.client.send_offsets(offsets)
         progress.offsets_told(process.spec.group_id or "", offsets)
+        await process.client.send_offsets(offsets)
 
 
 async def _micro(process: ClientProcess, index: int, progress: Progress, plan: Plan) -> None:

@@ -31,17 +31,25 @@ class EosCopy:
         self.keys = KeyPool(random, key_count=2 * inputs, max_writes_per_key=2**60)
         self._random = random
         self._crashes = Crashes(random, crash_mean_ms)
+        self._is_ending = False
 
     def is_copier(self, slot: int) -> bool:
         return 0 < slot < self._slots - 1
 
+    def end(self) -> None:
+        """No more input, no more crashes: what is there is copied."""
+        self._is_ending = True
+
     def next(self, state: SlotState) -> Plan | None:
         if state.slot == 0:
+            if self._is_ending:
+                return None
             key = self._random.choice(self.inputs)
             return micro_plan([["send", key, self.keys.next_value(key)]], is_transactional=False)
         if not self.is_copier(state.slot):
             return Plan("assign", self.outputs) if state.is_fresh else Plan("poll", [["poll"]])
-        if self._crashes.is_due(state.slot, state.now_ms) and not state.is_fresh:
+        is_crash = self._crashes.is_due(state.slot, state.now_ms) and not self._is_ending
+        if is_crash and not state.is_fresh:
             return Plan("crash")
         if state.is_fresh:
             return Plan("subscribe", self.inputs)
@@ -167,8 +175,8 @@ class Fencing(QueueGenerator):
     """W9: processes of several slots share a transactional id, so each that starts fences another.
 
     A fresh process introduces itself (`init_producer`), then sends in transactions, until it is
-    fenced itself. Some transactions pause for longer than they may last. A quarter of the slots
-    reads.
+    fenced itself. Some transactions pause for longer than they may last. Every fourth slot reads,
+    without transactions.
     """
 
     def __init__(self, random: Random, *, key_count: int, crash_mean_ms: float) -> None:
@@ -177,19 +185,23 @@ class Fencing(QueueGenerator):
             max_micro=4,
             key_count=key_count,
             crash_mean_ms=crash_mean_ms,
-            senders=0.75,
+            send_p=1.0,
         )
         super().__init__(shape, random)
 
+    @staticmethod
+    def is_reader(slot: int) -> bool:
+        return slot % 4 == 3
+
     def next(self, state: SlotState) -> Plan | None:
-        is_sender = self._sends(state)
-        if state.is_fresh and is_sender:
+        if self._crashes.is_due(state.slot, state.now_ms) and not state.is_fresh:
+            return Plan("crash")
+        if self.is_reader(state.slot):
+            is_choice = state.is_fresh or self._random.random() < self._shape.sub_p
+            return self._choice() if is_choice else Plan("poll", [["poll"]])
+        if state.is_fresh:
             return Plan("init_producer", {"transactional_id": shared_id(state.slot)})
-        plan = super().next(state)
-        if plan is None or not is_sender or plan.f == "crash":
-            return plan
-        if plan.f != "send":
-            plan = self._work(state)
+        plan = self._work(state)
         if self._random.random() < 0.02:
             return Plan(plan.f, plan.value, {**plan.meta, "pauses": True}, plan.extras)
         return plan
