@@ -23,12 +23,12 @@ from kraftpy.broker.delayed_fetch import DelayedFetch
 from kraftpy.broker.fetch_reader import FetchReader, FetchResult, FetchTerms
 from kraftpy.broker.fetch_sessions import (
     FINAL_EPOCH,
-    INITIAL_EPOCH,
     FetchedPartition,
     FetchSession,
     FetchSessions,
 )
 from kraftpy.broker.hosted_replicas import HostedReplicas
+from kraftpy.client.session_term import INITIAL_EPOCH
 from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.log.offsets import Isolation
 from kraftpy.net.line import Spawn

@@ -1,9 +1,8 @@
 """A fetch session (KIP-227) from the fetcher's side: what to ask for, told once and not each time.
 
-The first request names every partition, and if the other side has room it remembers them. From then
-on a request names what is new, changed or to be forgotten, and an answer what has news; the cost of
-both is that of the changes, not of the partitions. The epoch counts the requests, so that both
-sides notice when they no longer agree on what was told. Then the session begins anew.
+In a session (see session_term.py of the client) a request names what is new, changed or to be
+forgotten, and an answer what has news; the cost of both is that of the changes, not of the
+partitions.
 
 Partitions are told in the order in which they were last put here. Whoever puts a partition here
 when it was served thereby puts it behind the others.
@@ -12,9 +11,9 @@ when it was served thereby puts it behind the others.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from kraftpy.protocol.errors import ErrorCode
+from kraftpy.client.session_term import SessionTerm
 from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema.k01_fetch import (
     FetchPartition,
@@ -27,10 +26,6 @@ __all__ = ["FetchKey", "FetchSessionClient", "SessionRequest"]
 
 FetchKey: TypeAlias = tuple[Uuid, int]
 """The topic's id and the number of the partition: what is fetched, whatever its name."""
-
-_NO_SESSION: Final = 0
-_INITIAL_EPOCH: Final = 0
-_LAST_EPOCH: Final = 2**31 - 1
 
 
 class SessionRequest(NamedTuple):
@@ -45,11 +40,10 @@ class SessionRequest(NamedTuple):
 class FetchSessionClient:
     """What a fetcher wants of one broker, and what that broker knows of it."""
 
-    __slots__ = ("_epoch", "_forgotten", "_known", "_session_id", "_unsent", "_wanted")
+    __slots__ = ("_forgotten", "_known", "_term", "_unsent", "_wanted")
 
     def __init__(self) -> None:
-        self._session_id = _NO_SESSION
-        self._epoch = _INITIAL_EPOCH
+        self._term = SessionTerm()
         self._wanted: dict[FetchKey, FetchPartition] = {}
         # What the other side has been told of; never iterated.
         self._known: set[FetchKey] = set()
@@ -59,7 +53,7 @@ class FetchSessionClient:
     @property
     def is_incremental(self) -> bool:
         """Whether there is a session, so that a request tells changes only."""
-        return self._epoch != _INITIAL_EPOCH
+        return self._term.is_incremental
 
     def put(self, key: FetchKey, partition: FetchPartition) -> None:
         """Ask for this from now on, after all others."""
@@ -98,29 +92,18 @@ class FetchSessionClient:
             self._known = set(self._wanted)
         self._unsent = {}
         self._forgotten = {}
-        return SessionRequest(self._session_id, self._epoch, topics, forgotten)
+        return SessionRequest(self._term.session_id, self._term.epoch, topics, forgotten)
 
     def answered(self, response: FetchResponse) -> bool:
         """Whether what it says about partitions is an answer to what was asked."""
-        if response.error_code != ErrorCode.NONE:
-            if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
-                self._session_id = _NO_SESSION
-            self._epoch = _INITIAL_EPOCH
-            return False
-        self._session_id = response.session_id
-        if response.session_id == _NO_SESSION:
-            # There is no room for a session, or no longer.
-            self._epoch = _INITIAL_EPOCH
-        else:
-            self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
-        return True
+        return self._term.answered(response.error_code, response.session_id)
 
     def lost(self) -> None:
         """No answer: whether the other side has heard the request is unknown.
 
         The next one names everything, and the session that it replaces.
         """
-        self._epoch = _INITIAL_EPOCH
+        self._term.lost()
 
     def _topics(self, keys: Iterable[FetchKey]) -> list[FetchTopic]:
         """In order, so that neighbours of one topic share an entry and others don't."""

@@ -28,6 +28,7 @@ from typing import Final, TypeAlias
 
 from kraftpy.broker.fetch_purgatory import FetchPurgatory, Interest
 from kraftpy.broker.partition import Partition
+from kraftpy.client.session_term import epoch_after
 from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.log.offsets import UNKNOWN, OffsetMetadata
 from kraftpy.observe.metrics import MetricName, MetricRegistry
@@ -38,10 +39,7 @@ from kraftpy.world import Clock, Random
 
 __all__ = ["FetchSession", "FetchSessions", "FetchedPartition", "SessionPartition"]
 
-NO_SESSION: Final = 0
-INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-_LAST_EPOCH: Final = 2**31 - 1
 _LAST_SESSION_ID: Final = 2**31 - 1
 MIN_EVICTION_MS: Final = 120_000
 
@@ -193,7 +191,7 @@ class FetchSession:
         self.stirred[partition] = None
 
     def advance_epoch(self) -> None:
-        self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
+        self.epoch = epoch_after(self.epoch)
 
 
 class FetchSessions:

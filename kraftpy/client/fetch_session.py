@@ -1,12 +1,8 @@
 """The fetcher's side of a fetch session (KIP-227): name to a node only what has changed.
 
-A session begins with a full request (epoch 0), for which the node may give it an id. From then on
-each request has the next epoch and carries the partitions that are new or whose wishes differ from
-those sent last, and the names of those no longer wanted; the node remembers the rest, and answers
-with what has news. A node may refuse a session (id 0): then every request is a full one.
-
-Whenever the two sides may disagree (a lost answer, an error about the session) the next request is
-a full one again, and the node drops the old session.
+In a session (see session_term.py) a request carries the partitions that are new or whose wishes
+differ from those sent last, and the names of those no longer wanted; the node remembers the rest,
+and answers with what has news.
 """
 
 from __future__ import annotations
@@ -16,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraftpy.client.calls import TopicPartition
+from kraftpy.client.session_term import SessionTerm
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema.k01_fetch import (
@@ -26,10 +23,6 @@ from kraftpy.protocol.schema.k01_fetch import (
 )
 
 __all__ = ["FetchSession", "Wish"]
-
-_NO_SESSION = 0
-_FULL_EPOCH = 0
-_LAST_EPOCH = 2**31 - 1
 
 
 class Wish(NamedTuple):
@@ -53,17 +46,16 @@ class _Slice:
 class FetchSession:
     """One fetcher's session with one node; one request is under way at a time."""
 
-    __slots__ = ("_epoch", "_session_id", "_told")
+    __slots__ = ("_term", "_told")
 
     def __init__(self) -> None:
-        self._session_id = _NO_SESSION
-        self._epoch = _FULL_EPOCH
+        self._term = SessionTerm()
         # What the node knows of our wishes, once it has answered.
         self._told: dict[TopicPartition, Wish] = {}
 
     def fill(self, request: FetchRequest, wishes: Mapping[TopicPartition, Wish]) -> None:
         """Put session and partitions into `request`."""
-        told = {} if self._epoch == _FULL_EPOCH else self._told
+        told = self._told if self._term.is_incremental else {}
         parts = _Slice({}, {})
         for where, wish in wishes.items():
             known = told.get(where)
@@ -74,29 +66,19 @@ class FetchSession:
             # A topic made anew has another id: to the node its partitions are others.
             if wish_now is None or wish_now.topic_id != known.topic_id:
                 _add_forgotten(parts, where, known)
-        request.session_id = self._session_id
-        request.session_epoch = self._epoch
+        request.session_id = self._term.session_id
+        request.session_epoch = self._term.epoch
         request.topics = list(parts.wanted.values())
         request.forgotten_topics_data = list(parts.forgotten.values())
         self._told = dict(wishes)
 
     def answered(self, code: ErrorCode, session_id: int) -> None:
         """The node answered with this code and session id."""
-        if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
-            self._session_id = _NO_SESSION
-            self._epoch = _FULL_EPOCH
-        elif code != ErrorCode.NONE:
-            self.lost()
-        elif session_id == _NO_SESSION:
-            self._session_id = _NO_SESSION
-            self._epoch = _FULL_EPOCH
-        else:
-            self._session_id = session_id
-            self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
+        self._term.answered(code, session_id)
 
     def lost(self) -> None:
         """Nobody knows what the node knows: begin anew, in place of the old session."""
-        self._epoch = _FULL_EPOCH
+        self._term.lost()
 
 
 def _add_wanted(parts: _Slice, where: TopicPartition, wish: Wish) -> None:

@@ -187,7 +187,7 @@ def test_a_session_that_the_broker_ends() -> None:
 
 def test_the_epoch_begins_again_at_one() -> None:
     session = opened((A, 0))
-    session._epoch = 2**31 - 1
+    session._term.epoch = 2**31 - 1
     assert request(session).session_epoch == 2**31 - 1
     session.answered(FetchResponse(session_id=7))
     assert request(session).session_epoch == 1
