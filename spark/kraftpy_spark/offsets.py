@@ -126,7 +126,7 @@ def split(
         ranges = [
             part for each in ranges for part in _cut(each, math.ceil(each.size / max_records))
         ]
-    if min_partitions is None or len(ranges) >= min_partitions:
+    if not ranges or min_partitions is None or len(ranges) >= min_partitions:
         return ranges
     total = sum(each.size for each in ranges)
     # Each has a piece; further pieces go to where pieces are largest.

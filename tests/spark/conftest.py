@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from spark.spark_brokers import SparkBroker, kafka_broker, kraftpy_broker
+from spark.spark_brokers import Route, SparkBroker, kafka_broker, kraftpy_broker
 from support.components import require
 from support.kafka_jars import spark_connector_folder
 
@@ -60,7 +60,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.jars": ",".join(jars),
     }
-    builder = SparkSession.builder.master("local[2]").appName("kraftpy tests")
+    # A task that has failed is tried again, twice.
+    builder = SparkSession.builder.master("local[2,3]").appName("kraftpy tests")
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -89,3 +90,13 @@ def broker(request: pytest.FixtureRequest) -> SparkBroker:
     """Each of the two in its turn."""
     found: SparkBroker = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture(
+    params=["kafka on kafka_node", "kafka on kraftpy_nodes", "kraftpy on kraftpy_nodes"],
+    ids=["official-on-kafka", "official-on-kraftpy", "kraftpy-on-kraftpy"],
+)
+def route(request: pytest.FixtureRequest, spark: SparkSession) -> Route:
+    """Spark's own connector against Kafka, which shows what is right; and the two of kraftpy."""
+    format_name, _, broker_name = request.param.partition(" on ")
+    return Route(format_name, request.getfixturevalue(broker_name), spark)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from compat.data_cluster import running_cluster
 from support.components import require
@@ -31,6 +32,10 @@ from kraftpy.client.errors import KafkaError
 from kraftpy.client.settings import ConsumerSettings, IsolationLevel, ProducerSettings
 from kraftpy.records.reader import Record
 from kraftpy.world import Address
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
 
 KAFKA_SETTINGS = {
     "transaction.state.log.replication.factor": "1",
@@ -134,6 +139,34 @@ class SparkBroker:
         """The values of all partitions, in the order of partition and offset."""
         found = self.records(topic, partitions)
         return [record.value for records in found.values() for record in records]
+
+
+@dataclass(frozen=True)
+class Route:
+    """A format of Spark's, and the cluster that it is used with."""
+
+    format: str
+    broker: SparkBroker
+    spark: SparkSession
+
+    @property
+    def _options(self) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.broker.bootstrap}
+
+    def read(self, **options: str) -> DataFrame:
+        reader = self.spark.read.format(self.format).options(**self._options)
+        return reader.options(**options).load()
+
+    def stream(self, **options: str) -> DataFrame:
+        reader = self.spark.readStream.format(self.format).options(**self._options)
+        return reader.options(**options).load()
+
+    def write(self, rows: DataFrame, **options: str) -> None:
+        rows.write.format(self.format).options(**self._options).options(**options).save()
+
+    def write_stream(self, rows: DataFrame, checkpoint: Path, **options: str) -> DataStreamWriter:
+        writer = rows.writeStream.format(self.format).options(**self._options)
+        return writer.options(**options).option("checkpointLocation", str(checkpoint))
 
 
 @contextmanager

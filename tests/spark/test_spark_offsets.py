@@ -74,6 +74,10 @@ def test_pieces_are_the_whole(
         assert len(parts) >= min(min_partitions, sum(sizes))
 
 
+def test_nothing_is_cut_into_nothing() -> None:
+    assert split([], min_partitions=3, max_records=5) == []
+
+
 def test_large_ranges_are_cut_first() -> None:
     parts = split(ranges_of([100, 900]), min_partitions=5, max_records=None)
     assert [(part.partition, part.size) for part in parts] == [
