@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
     from kraftpy_spark.jobs.backfill import Offsets
     from kraftpy_spark.jobs.lake import Lake
-    from kraftpy_spark.jobs.writing import BatchWriter, Rules, Transform
+    from kraftpy_spark.jobs.writing import BatchWriter, DeadLetters, Rules, Transform
 
 __all__ = [
+    "add_audit",
     "add_backfill",
     "add_compact",
+    "add_demo",
     "add_run",
     "add_session",
     "batch_writer",
@@ -188,6 +190,47 @@ def add_compact(parser: ArgumentParser) -> None:
     add_session(parser)
 
 
+def add_audit(parser: ArgumentParser) -> None:
+    _add_source(parser)
+    group = parser.add_argument_group("what, and how closely")
+    _add_lake(group)
+    group.add_argument("--dead-letters", metavar="TOPIC", help="what is there has arrived, too")
+    group.add_argument(
+        "--audit-topic", metavar="TOPIC", help="where producers tell what they have sent"
+    )
+    group.add_argument(
+        "--interval",
+        type=duration_ms,
+        default="1m",
+        metavar="DURATION",
+        help="of the buckets that are compared (default: %(default)s)",
+    )
+    group.add_argument(
+        "--grace",
+        type=duration_ms,
+        metavar="DURATION",
+        help="how long after its end a bucket is not judged (default: two intervals)",
+    )
+    group.add_argument(
+        "--format", choices=("text", "json"), default="text", help="default: %(default)s"
+    )
+    add_session(parser)
+
+
+def add_demo(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--clicks", type=int, default=100_000, metavar="N", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        help="where lake and cluster are left (default: a temporary one, removed at the end)",
+    )
+    parser.add_argument("--source-format", choices=("kraftpy", "kafka"), default="kraftpy")
+    add_session(parser)
+
+
 def _add_source(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("where from")
     group.add_argument(
@@ -312,17 +355,24 @@ def session_of(options: Namespace, name: str) -> SparkSession:
 
 def batch_writer(options: Namespace, spark: SparkSession, lake: Lake) -> BatchWriter:
     """Raises SchemaMistake, JobFailed."""
-    from kraftpy_spark.jobs.dead_letters import SparkDeadLetters
     from kraftpy_spark.jobs.writing import BatchWriter
 
-    letters = None
-    if options.dead_letters is not None:
-        # The sink gets what the source was told of the cluster, such as its keys.
-        shared = {key: value for key, value in options.option if key.startswith("kafka.")}
-        letters = SparkDeadLetters(
-            options.dead_letters, options.source_format, options.bootstrap, shared
-        )
-    return BatchWriter(spark, lake, _rules_of(options), letters)
+    return BatchWriter(spark, lake, _rules_of(options), _letters_of(options))
+
+
+def _letters_of(options: Namespace) -> DeadLetters | None:
+    from kraftpy_spark.jobs.dead_letters import OnceLetters, SparkLetters
+    from kraftpy_spark.options import SinkOptions
+
+    if options.dead_letters is None:
+        return None
+    # The sink gets what the source was told of the cluster, such as its keys.
+    shared = {key: value for key, value in options.option if key.startswith("kafka.")}
+    shared["kafka.bootstrap.servers"] = options.bootstrap
+    if is_secured(options.option):
+        return SparkLetters(options.dead_letters, shared)
+    shared.pop("kafka.isolation.level", None)
+    return OnceLetters(options.dead_letters, SinkOptions.parse(shared, is_stream=True))
 
 
 def _rules_of(options: Namespace) -> Rules:
@@ -367,7 +417,9 @@ def source_options(options: Namespace) -> dict[str, str]:
         "kafka.bootstrap.servers": options.bootstrap,
         **chosen,
         # They cost time, so they are read where something is done with them.
-        "includeHeaders": str(options.dead_letters is not None or options.audit).lower(),
+        "includeHeaders": str(
+            options.dead_letters is not None or getattr(options, "audit", True)
+        ).lower(),
         **dict(options.option),
     }
 

@@ -7,93 +7,78 @@ SASL a job runs without this, and then does not know its lag, nor a topic that w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
-from kraftpy.cli.bootstrap import connect_to_any, parse_servers
 from kraftpy.client.admin_operations import list_topics
-from kraftpy.client.blocking_clients import BlockingAdmin, BlockingConsumer
+from kraftpy.client.blocking_clients import BlockingAdmin
 from kraftpy.client.calls import TopicPartition
 from kraftpy.client.cluster import TopicInfo
-from kraftpy.client.errors import KafkaError
-from kraftpy.client.settings import ConsumerSettings, IsolationLevel
-from kraftpy_spark.jobs.failure import JobFailed
+from kraftpy.client.settings import AdminSettings
 from kraftpy_spark.jobs.lake_state import Source
+from kraftpy_spark.offsets import Ends
+from kraftpy_spark.options import SourceOptions
+from kraftpy_spark.topics import TopicMissing, Topics, require_reachable
 
 __all__ = ["ClusterView", "find_topics"]
 
-T = TypeVar("T")
-_ATTEMPTS = 5
-
 
 class ClusterView:
-    def __init__(self, bootstrap: str, *, reads_committed: bool = False) -> None:
-        self._servers = parse_servers(bootstrap)
-        level = (
-            IsolationLevel.READ_COMMITTED if reads_committed else IsolationLevel.READ_UNCOMMITTED
-        )
-        self._settings = ConsumerSettings(isolation_level=level)
+    def __init__(self, source_options: Mapping[str, str]) -> None:
+        """With the options of the source, of which those of its client count here."""
+        ours = {key: value for key, value in source_options.items() if _is_ours(key)}
+        self._options = SourceOptions.parse(ours, is_stream=True)
+        self._topics = Topics(self._options)
 
     def check(self) -> None:
-        """Raises CommandFailed if nobody answers: a client tries for a long time what a person
-        wants to hear about now.
+        """Raises Unreachable soon: a client tries for a long time what a person wants to hear
+        about now.
         """
-        connect_to_any(self._servers).close()
+        require_reachable(self._options.bootstrap, self._options.consumer.client)
 
     def topics(self) -> dict[str, TopicInfo]:
-        with BlockingAdmin(self._servers) as admin:
+        """All that there are."""
+        settings = AdminSettings(self._options.consumer.client)
+        with BlockingAdmin(self._options.bootstrap, settings) as admin:
             return admin.run(list_topics())
+
+    def beginnings(self, topics: Mapping[str, TopicInfo]) -> dict[Source, int]:
+        return _by_source(topics, self._topics.earliest(_partitions(topics)))
 
     def ends(self, topics: Mapping[str, TopicInfo]) -> dict[Source, int]:
         """The next offset of each partition."""
-        wheres = _partitions(topics)
-        found = self._ask(lambda consumer: consumer.end_offsets(wheres))
-        return _by_source(topics, found)
+        return _by_source(topics, self._topics.latest(_partitions(topics)))
 
     def at_time(self, topics: Mapping[str, TopicInfo], timestamp_ms: int) -> dict[Source, int]:
         """The first offset of that time or later, or the end."""
-        wheres = dict.fromkeys(_partitions(topics), timestamp_ms)
-        found = self._ask(lambda consumer: consumer.offsets_for_times(wheres))
-        ends = self.ends(topics)
-        offsets = _by_source(topics, {where: answer.offset for where, answer in found.items()})
-        return {where: offset if offset >= 0 else ends[where] for where, offset in offsets.items()}
-
-    def beginnings(self, topics: Mapping[str, TopicInfo]) -> dict[Source, int]:
         wheres = _partitions(topics)
-        found = self._ask(lambda consumer: consumer.beginning_offsets(wheres))
-        return _by_source(topics, found)
-
-    def _ask(self, question: Callable[[BlockingConsumer], T]) -> T:
-        """Leaders change; a few failures of that kind are no reason to give up."""
-        for _ in range(_ATTEMPTS - 1):
-            with suppress(KafkaError, ConnectionError), self._consumer() as consumer:
-                return question(consumer)
-        with self._consumer() as consumer:
-            return question(consumer)
-
-    def _consumer(self) -> BlockingConsumer:
-        return BlockingConsumer(self._servers, self._settings)
+        ends = self._topics.latest(wheres)
+        found = self._topics.at_times(dict.fromkeys(wheres, timestamp_ms))
+        inside = {where: found[where] if found[where] >= 0 else ends[where] for where in wheres}
+        return _by_source(topics, inside)
 
 
 def find_topics(
     there: Mapping[str, TopicInfo], names: Iterable[str], pattern: str | None
 ) -> dict[str, TopicInfo]:
-    """The topics that a job is to read. Raises JobFailed for one that is not there."""
+    """The topics that a job is to read. Raises TopicMissing for one that is not there."""
     if pattern is not None:
         found = {name: info for name, info in there.items() if re.fullmatch(pattern, name)}
         if not found:
-            raise JobFailed(
+            raise TopicMissing(
                 f"no topic matches {pattern!r}; `kraftpy topics list` shows what there is"
             )
         return found
     missing = [name for name in names if name not in there]
     if missing:
-        raise JobFailed(
-            f"there is no topic {missing[0]}; `kraftpy topics list` shows what there is,"
+        raise TopicMissing(
+            f"there is no topic {missing[0]!r}; `kraftpy topics list` shows what there is,"
             f" `kraftpy topics create {missing[0]}` makes it"
         )
     return {name: there[name] for name in names}
+
+
+def _is_ours(key: str) -> bool:
+    return key.startswith("kafka.") or key in ("subscribe", "subscribePattern")
 
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
@@ -104,9 +89,7 @@ def _partitions(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
     ]
 
 
-def _by_source(
-    topics: Mapping[str, TopicInfo], offsets: Mapping[TopicPartition, int]
-) -> dict[Source, int]:
+def _by_source(topics: Mapping[str, TopicInfo], offsets: Ends) -> dict[Source, int]:
     return {
         Source(where.topic, str(topics[where.topic].topic_id), where.partition): offset
         for where, offset in offsets.items()

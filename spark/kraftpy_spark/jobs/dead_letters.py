@@ -7,36 +7,63 @@ the attempt, eight for the offset and the timestamp.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own habit)
+
+from kraftpy_spark.exactly_once import Task, write_task
+from kraftpy_spark.options import SinkOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["SparkDeadLetters", "letters"]
+__all__ = ["OnceLetters", "SparkLetters", "letters"]
 
+_TASKS = 4
 _HEADERS = "array<struct<key:string,value:binary>>"
 
 
 @dataclass(frozen=True, slots=True)
-class SparkDeadLetters:
-    """By one of Spark's sinks."""
+class OnceLetters:
+    """By transactions of kraftpy's client: a batch that is run again does not send them again.
+
+    The tasks and the order of their records hang on the records alone, so that a second attempt
+    has the same digest whatever the cluster looks like then (exactly_once.py).
+    """
 
     topic: str
-    sink_format: str
-    bootstrap: str
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: SinkOptions
 
-    def send(self, frame: DataFrame, writer: str, batch: int) -> None:
-        (
-            frame.write.format(self.sink_format)
-            .option("kafka.bootstrap.servers", self.bootstrap)
-            .options(**self.options)
-            .save()
-        )
+    def send(self, bad: DataFrame, writer: str, batch: int) -> None:
+        ordered = bad.repartition(_TASKS, "topic", "partition", F.col("offset") % _TASKS)
+        ordered = ordered.sortWithinPartitions("topic", "partition", "offset")
+        send = partial(_send, self.options, f"{writer}-letters", batch)
+        letters(ordered, self.topic).mapInArrow(send, "rows BIGINT").collect()
+
+
+def _send(
+    options: SinkOptions, name: str, batch: int, rows: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    assert context is not None
+    written = write_task(options, Task(name, batch, context.partitionId()), rows)
+    yield pa.RecordBatch.from_pydict({"rows": [written.rows]})
+
+
+@dataclass(frozen=True, slots=True)
+class SparkLetters:
+    """By Spark's own sink, for clusters that kraftpy's client has no keys for: at least once."""
+
+    topic: str
+    options: Mapping[str, str]
+
+    def send(self, bad: DataFrame, _writer: str, _batch: int) -> None:
+        letters(bad, self.topic).write.format("kafka").options(**self.options).save()
 
 
 def letters(bad: DataFrame, topic: str) -> DataFrame:

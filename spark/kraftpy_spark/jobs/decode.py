@@ -10,8 +10,9 @@ alone, never on the clock: a batch that is run again decides the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own habit)
@@ -22,7 +23,7 @@ from kraftpy_spark.jobs.schema import SchemaMistake
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["FOLDERS", "OWN_COLUMNS", "Shape", "decode", "folder_columns", "header_long"]
+__all__ = ["FOLDERS", "OWN_COLUMNS", "Shape", "audit_columns", "decode", "header", "header_number"]
 
 TimeUnit: TypeAlias = Literal["s", "ms", "us"]
 Granularity: TypeAlias = Literal["hour", "day"]
@@ -137,13 +138,13 @@ def decode(
         else F.lit("").alias("_topic_id"),
         F.col("judgement.reason").alias("reason"),
         F.col("judgement.explanation").alias("explanation"),
-        is_late.alias("is_late"),
-        *(_audit_columns() if shape.keeps_audit else ()),
+        (F.col("judgement").isNull() & is_late).alias("is_late"),
+        *(audit_columns() if shape.keeps_audit else ()),
     )
-    return folder_columns(frame, shape)
+    return _folder_columns(frame, shape)
 
 
-def folder_columns(frame: DataFrame, shape: Shape) -> DataFrame:
+def _folder_columns(frame: DataFrame, shape: Shape) -> DataFrame:
     """With the columns that make the lake's folders: of the event's time, in UTC."""
     made = {
         "event_date": F.date_format("_event_time", "yyyy-MM-dd"),
@@ -205,34 +206,39 @@ def _missing_in_array(kind: ArrayType, column: Column, path: str) -> Iterator[tu
     if not isinstance(element, StructType):
         return
     for inner, _ in _missing(element, column, f"{path}[]."):
-
-        def lacks(each: Column, wanted: str = inner) -> Column:
-            found = dict(_missing(element, each, f"{path}[]."))
-            return found[wanted]
-
-        yield inner, F.exists(column, lacks)
+        yield inner, F.exists(column, _lacks(element, f"{path}[].", inner))
 
 
-def _audit_columns() -> tuple[Column, ...]:
+def _lacks(element: StructType, prefix: str, path: str) -> Callable[[Column], Column]:
+    """Whether one element of an array lacks the field at `path`."""
+
+    def lacks(each: Column) -> Column:
+        return dict(_missing(element, each, prefix))[path]
+
+    return lacks
+
+
+def audit_columns() -> tuple[Column, ...]:
     return (
-        _header("audit.pid").cast("string").alias("_audit_pid"),
-        header_long("audit.seq").alias("_audit_seq"),
-        F.timestamp_micros(F.try_multiply(header_long("audit.ts"), F.lit(1_000))).alias(
+        header("audit.pid").cast("string").alias("_audit_pid"),
+        header_number("audit.seq").alias("_audit_seq"),
+        F.timestamp_micros(F.try_multiply(header_number("audit.ts"), F.lit(1_000))).alias(
             "_audit_time"
         ),
     )
 
 
-def _header(name: str) -> Column:
+def header(name: str) -> Column:
     """The last header of a name, as readers take it."""
     found = F.filter("headers", lambda each: each["key"] == name)
     return F.try_element_at(found, F.lit(-1))["value"]
 
 
-def header_long(name: str) -> Column:
-    """A header with eight bytes, the highest first; null if it is anything else."""
-    value = _header(name)
-    eight = F.substring(value, 1, 8)
-    number = F.conv(F.hex(eight), 16, 10).cast("decimal(20,0)")
-    signed = F.when(number >= 2**63, number - 2**64).otherwise(number)
-    return F.when(F.length(value) == 8, signed.cast("long"))
+def header_number(name: str, size: int = 8) -> Column:
+    """A header with so many bytes, the highest first; null if it is anything else."""
+    value = header(name)
+    number = F.conv(F.hex(F.substring(value, 1, size)), 16, 10).cast("decimal(20,0)")
+    # As decimals: the limits themselves are too large for Spark's integers.
+    half, limit = (F.lit(Decimal(1 << bits)) for bits in (8 * size - 1, 8 * size))
+    signed = F.when(number >= half, number - limit).otherwise(number)
+    return F.when(F.length(value) == size, signed.cast("long"))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from kraftpy.cli.failure import CommandFailed
+import re
 
-__all__ = ["JobFailed", "explained_by_spark"]
+from kraftpy_spark.exactly_once import DigestMismatch, MarkAhead, PlanChanged
+from kraftpy_spark.options import OptionMistake
+from kraftpy_spark.topics import DataLoss, TopicMissing, Unreachable
+
+__all__ = ["EXPLAINED", "JobFailed", "explained_by_spark"]
 
 _LOST = (
     "Records were deleted (retention, or a topic made anew) before they were read. To go on without"
@@ -24,13 +28,28 @@ _HINTS = {
 }
 
 
-class JobFailed(CommandFailed):
+class JobFailed(Exception):  # noqa: N818 (it names what happened)
     """The job can't go on; the message is for the person at the terminal."""
 
 
+EXPLAINED = (
+    *(JobFailed, OptionMistake, Unreachable, TopicMissing, DataLoss),
+    *(DigestMismatch, MarkAhead, PlanChanged),
+)
+"""Failures whose words are enough for a person."""
+_NAMED = re.compile(
+    rf"^(?:\w+\.)*(?:{'|'.join(each.__name__ for each in EXPLAINED)}): (.*)$", re.MULTILINE
+)
+
+
 def explained_by_spark(error: Exception) -> JobFailed:
-    """Spark's failures have pages; the first line says what, and a hint what to do."""
+    """Spark's failures have pages. One of ours among them says it all; otherwise the first line
+    says what, and a hint what to do.
+    """
     text = str(error)
+    ours = _NAMED.search(text)
+    if ours is not None:
+        return JobFailed(ours[1])
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     for mark, hint in _HINTS.items():
         if mark in text:

@@ -10,14 +10,15 @@ checkpoint names its writer and its lake, so that it is not used with another la
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
+import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kraftpy.cli.failure import CommandFailed
 from kraftpy_spark.jobs import arguments
 from kraftpy_spark.jobs.failure import JobFailed
 
@@ -111,14 +112,51 @@ def compact(options: Namespace) -> int:
     return 0
 
 
+def audit(options: Namespace) -> int:
+    """1 if something is lost or double."""
+    from kraftpy_spark.jobs.audit import AuditSettings, audit_lake
+    from kraftpy_spark.jobs.audit_text import audit_text
+    from kraftpy_spark.jobs.lake import Lake
+    from kraftpy_spark.jobs.lake_files import open_files
+
+    spark = arguments.session_of(options, "kraftpy-ingest audit")
+    view = _view(options)
+    if view is None:
+        raise JobFailed("an audit asks the cluster for topics, which it can in plain text only")
+    topics = _topics(options, view)
+    settings = AuditSettings(
+        source_format=options.source_format,
+        source_options=arguments.source_options(options),
+        topic_ids={name: str(info.topic_id) for name, info in topics.items()},
+        beginnings={
+            (source.topic, source.partition): offset
+            for source, offset in view.beginnings(topics).items()
+        },
+        dead_letters=options.dead_letters,
+        audit_topic=options.audit_topic,
+        interval_ms=options.interval,
+        grace_ms=options.grace,
+    )
+    lake = Lake(open_files(spark, options.lake))
+    found = audit_lake(spark, lake, settings, time.time_ns() // 1_000_000)
+    print(json.dumps(found.to_json()) if options.format == "json" else audit_text(found))
+    return 0 if found.is_clean else 1
+
+
+def demo(options: Namespace) -> int:
+    """All of it, on a cluster of its own."""
+    from kraftpy_spark.jobs.demo import run_demo
+
+    return run_demo(options)
+
+
 def _view(options: Namespace) -> ClusterView | None:
     """None if the cluster does not speak plain text."""
     from kraftpy_spark.jobs.cluster_view import ClusterView
 
     if arguments.is_secured(options.option):
         return None
-    committed = dict(options.option).get("kafka.isolation.level") == "read_committed"
-    view = ClusterView(options.bootstrap, reads_committed=committed)
+    view = ClusterView(arguments.source_options(options))
     view.check()
     return view
 
@@ -152,18 +190,24 @@ def _parser() -> ArgumentParser:
     made = commands.add_parser("compact", help="make few large files of many small ones")
     made.set_defaults(run=compact)
     arguments.add_compact(made)
+    made = commands.add_parser("audit", help="is everything there once, and if not, what isn't")
+    made.set_defaults(run=audit)
+    arguments.add_audit(made)
+    made = commands.add_parser("demo", help="three nodes, clicks, a lake and its audit, end to end")
+    made.set_defaults(run=demo)
+    arguments.add_demo(made)
     return parser
 
 
 def main(words: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words)
-    from kraftpy_spark.jobs.schema import SchemaMistake
+    from kraftpy_spark.jobs.failure import EXPLAINED
 
     try:
         code: int = options.run(options)
-    except (CommandFailed, SchemaMistake) as failure:
+    except EXPLAINED as failure:
         print(f"kraftpy-ingest: {failure}", file=sys.stderr)
-        return getattr(failure, "exit_code", 1)
+        return 1
     except KeyboardInterrupt:
         return 130
     return code

@@ -12,7 +12,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlparse
@@ -181,11 +181,12 @@ class HadoopFiles:
     def move(self, source: str, target: str) -> None:
         start, goal = self._path(source), self._path(target)
         self._files.mkdirs(goal.getParent())
-        if self._files.rename(start, goal) or (
-            self._files.exists(goal) and not self._files.exists(start)
-        ):
-            return
-        raise FileNotFoundError(f"{start} can't be moved to {goal}")
+        # Some file systems say no, and some raise.
+        with suppress(FileNotFoundError), _translated():
+            if self._files.rename(start, goal):
+                return
+        if self._files.exists(start) or not self._files.exists(goal):
+            raise FileNotFoundError(f"{start} can't be moved to {goal}")
 
     def delete(self, path: str) -> None:
         self._files.delete(self._path(path), True)

@@ -27,6 +27,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kraftpy_spark.jobs.failure import JobFailed
+
 __all__ = ["SchemaMistake", "load_schema", "parse_schema", "struct_of_json_schema"]
 
 _DESCRIPTIVE = frozenset(
@@ -45,7 +47,7 @@ _PLAIN: Mapping[str, DataType] = {
 _FORMATS: Mapping[str, DataType] = {"date-time": TimestampType(), "date": DateType()}
 
 
-class SchemaMistake(Exception):  # noqa: N818 (it names what was found)
+class SchemaMistake(JobFailed):
     """The schema can't be used; the message says where and what to do."""
 
 

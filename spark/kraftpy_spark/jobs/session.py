@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -48,7 +49,9 @@ def open_session(
     for key, value in {**wanted, **(settings or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel("OFF")
+    # What a batch raises is told by the job itself.
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     register(session)
     return session
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import traceback
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from kraftpy.client.errors import KafkaError
 from kraftpy_spark.jobs.cluster_view import find_topics
 from kraftpy_spark.jobs.compaction import compact_lake
-from kraftpy_spark.jobs.failure import JobFailed, explained_by_spark
+from kraftpy_spark.jobs.failure import EXPLAINED, JobFailed, explained_by_spark
 from kraftpy_spark.jobs.lake import Lake
 from kraftpy_spark.jobs.lake_files import LakeFiles
 from kraftpy_spark.jobs.reports import BatchReport, Reporter
 from kraftpy_spark.jobs.writing import BatchWriter
+from kraftpy_spark.topics import TopicMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,8 +92,6 @@ class Ingestion:
                 self._tell(query)
             finally:
                 query.stop()
-        except (JobFailed, KeyboardInterrupt, SystemExit):
-            raise
         except Exception as error:
             # What the batch raised reads better than what Spark makes of it.
             raise self._failure or explained_by_spark(error) from error
@@ -121,8 +122,12 @@ class Ingestion:
                 self._written[batch] = report
             if self._compact_every and (batch + 1) % self._compact_every == 0:
                 compact_lake(self._spark, self._lake)
-        except JobFailed as failure:
+        except EXPLAINED as failure:
             self._failure = failure
+            raise
+        except Exception:
+            # Spark tells of it in one line, which is not enough for what nobody expects.
+            traceback.print_exc()
             raise
 
     def _check_order(self, batch: int) -> None:
@@ -139,7 +144,7 @@ class Ingestion:
         if self._view is not None:
             try:
                 found = self._view.topics()
-            except (OSError, JobFailed):
+            except (OSError, KafkaError, TopicMissing):
                 return self._topic_ids
             self._topic_ids = {name: str(info.topic_id) for name, info in found.items()}
         return self._topic_ids
@@ -162,7 +167,7 @@ class Ingestion:
         try:
             topics = find_topics(self._view.topics(), reached, None)
             ends = self._view.ends(topics)
-        except (OSError, JobFailed):
+        except (OSError, KafkaError, TopicMissing):
             return None
         return sum(
             max(0, end - reached[source.topic].get(str(source.partition), 0))

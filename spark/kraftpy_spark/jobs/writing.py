@@ -22,7 +22,6 @@ from pyspark.sql import Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own habit)
 from pyspark.sql.types import StructType
 
-from kraftpy_spark.jobs.dead_letters import letters
 from kraftpy_spark.jobs.decode import OWN_COLUMNS, Shape, decode
 from kraftpy_spark.jobs.failure import JobFailed
 from kraftpy_spark.jobs.lake import Lake
@@ -45,11 +44,8 @@ _LAST_OFFSET = 2**63 - 1
 class DeadLetters(Protocol):
     """Where bad records go."""
 
-    @property
-    def topic(self) -> str: ...
-
-    def send(self, frame: DataFrame, writer: str, batch: int) -> None:
-        """All of them, before it returns."""
+    def send(self, bad: DataFrame, writer: str, batch: int, /) -> None:
+        """All of these decoded records, before it returns."""
         ...
 
 
@@ -266,9 +262,7 @@ class BatchWriter:
             Source(row["topic"], row["_topic_id"], row["partition"]): row["last"]
             for row in found.collect()
         }
-        self._dead_letters.send(
-            letters(bad, self._dead_letters.topic), attempt.writer, attempt.batch
-        )
+        self._dead_letters.send(bad, attempt.writer, attempt.batch)
 
     def _describe(self, attempt: _Attempt, folder: str) -> Commit:
         """The commit, from what is really in the staged files."""
