@@ -77,6 +77,8 @@ class Script:
     drain: Drain | None = None
     rate_factor: float = 1.0
     """Operations a second, as a share of what was asked for."""
+    acked_share: float = 0.5
+    """Values that are acknowledged, for each operation of a cluster that is well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +269,13 @@ def _offsets(about: Circumstances) -> Script:
 def _metadata(about: Circumstances) -> Script:
     generator = Metadata(about.random, topics=6, brokers=about.brokers)
     return _script(
-        about, "metadata", generator, _plain(about), reads_in_the_end=False, rate_factor=0.5
+        about,
+        "metadata",
+        generator,
+        _plain(about),
+        reads_in_the_end=False,
+        rate_factor=0.5,
+        acked_share=0.0,
     )
 
 
@@ -284,7 +292,13 @@ def _membership(about: Circumstances) -> Script:
         )
 
     return _script(
-        about, "membership", generator, spec_of, has_bare_members=True, reads_in_the_end=False
+        about,
+        "membership",
+        generator,
+        spec_of,
+        has_bare_members=True,
+        reads_in_the_end=False,
+        acked_share=0.05,
     )
 
 

@@ -119,6 +119,7 @@ class Session:
             replication_factor=script.replication_factor,
             configs=script.topic_configs,
         )
+        self._groups: dict[str, None] = {}
         self.known = Unseen()
         self.counts = {"ok": 0, "fail": 0, "info": 0}
         self._tools = Tools(
@@ -132,6 +133,15 @@ class Session:
             script.manners,
             self._observe,
         )
+
+    @property
+    def servers(self) -> list[Address]:
+        return list(self._bootstrap)
+
+    @property
+    def groups(self) -> list[str]:
+        """Those that processes of this session were members of."""
+        return sorted(self._groups)
 
     def _observe(self, event: Event) -> None:
         self.counts[event.type] += 1
@@ -209,6 +219,8 @@ class Session:
     @asynccontextmanager
     async def _process(self, number: int, spec: ClientSpec) -> AsyncIterator[ClientProcess]:
         """A process with its clients. One that is over vanishes; others say good-bye."""
+        if spec.group_id is not None:
+            self._groups[spec.group_id] = None
         with trio.CancelScope() as scope:
             async with AsyncExitStack() as stack:
                 member = None

@@ -1,0 +1,7 @@
+"""`python -m jepsen_tests`."""
+
+import sys
+
+from jepsen_tests.cli import main
+
+sys.exit(main())
