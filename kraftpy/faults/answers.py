@@ -15,7 +15,7 @@ from kraftpy.faults.state import NodeFaults
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.tables import Response
 
-__all__ = ["FailingHandler", "failing"]
+__all__ = ["FailingHandler", "WrappedHandler", "failing", "is_of_replica"]
 
 
 def failing(faults: NodeFaults) -> Callable[[Handler], Handler]:
@@ -23,17 +23,14 @@ def failing(faults: NodeFaults) -> Callable[[Handler], Handler]:
     return partial(FailingHandler, faults)
 
 
-class FailingHandler(Handler):
-    def __init__(self, faults: NodeFaults, handler: Handler) -> None:
+class WrappedHandler(Handler):
+    """As the handler inside, for subclasses that change what happens to requests."""
+
+    def __init__(self, handler: Handler) -> None:
         self.api_key = handler.api_key
-        self._faults = faults
         self._handler = handler
 
     def handle(self, request: Any, context: RequestContext) -> Response | None:
-        if not _is_of_replica(request):
-            code = self._faults.take_failure(self.api_key)
-            if code is not None:
-                raise ApiError(code, f"{code.message} (a fault that was asked for)")
         return self._handler.handle(request, context)
 
     def error_answer(
@@ -51,7 +48,20 @@ class FailingHandler(Handler):
         return self._handler.error_codes(response)
 
 
-def _is_of_replica(request: Any) -> bool:
+class FailingHandler(WrappedHandler):
+    def __init__(self, faults: NodeFaults, handler: Handler) -> None:
+        super().__init__(handler)
+        self._faults = faults
+
+    def handle(self, request: Any, context: RequestContext) -> Response | None:
+        if not is_of_replica(request):
+            code = self._faults.take_failure(self.api_key)
+            if code is not None:
+                raise ApiError(code, f"{code.message} (a fault that was asked for)")
+        return super().handle(request, context)
+
+
+def is_of_replica(request: Any) -> bool:
     """Kafka's requests tell by a replica id of 0 and above; newer fetches have it elsewhere."""
     state = getattr(request, "replica_state", None)
     ids = (getattr(request, "replica_id", -1), getattr(state, "replica_id", -1))

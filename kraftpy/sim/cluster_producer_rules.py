@@ -15,19 +15,42 @@ committed is so, though not by its present high watermark.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
-from kraftpy.broker.memory_replica_log import MemoryReplicaLog
-from kraftpy.log.offsets import Isolation
+from kraftpy.log.offsets import Isolation, ReadInfo
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.walker import walk_batches
 
-__all__ = ["check_last_stable", "check_sequences"]
+__all__ = ["CheckedLog", "check_last_stable", "check_sequences"]
 
 _ALL_BYTES = 1 << 30
 _SEQUENCES = 1 << 31
 
 
-def _batches(log: MemoryReplicaLog) -> Iterator[RecordBatch]:
+class CheckedLog(Protocol):
+    """What rules look at of a replica's log, whether it is in use or only on a disk."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def recovery_point(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def last_stable_offset(self) -> int: ...
+
+    def read(self, start_offset: int, max_bytes: int, isolation: Isolation) -> ReadInfo: ...
+
+    def check(self) -> None: ...
+
+
+def _batches(log: CheckedLog) -> Iterator[RecordBatch]:
     records = log.read(log.log_start_offset, _ALL_BYTES, Isolation.LOG_END).records
     if records is not None:
         for batch in walk_batches(records.file.pread(records.length, records.position)):
@@ -35,7 +58,7 @@ def _batches(log: MemoryReplicaLog) -> Iterator[RecordBatch]:
                 yield batch
 
 
-def check_sequences(log: MemoryReplicaLog) -> str | None:
+def check_sequences(log: CheckedLog) -> str | None:
     """What is wrong with the producers of a log."""
     # By producer: its epoch, the sequence that follows, whether a transaction is open.
     known: dict[int, tuple[int, int | None, bool]] = {}
@@ -61,7 +84,7 @@ def check_sequences(log: MemoryReplicaLog) -> str | None:
     return None
 
 
-def check_last_stable(log: MemoryReplicaLog, true_high_watermark: int) -> str | None:
+def check_last_stable(log: CheckedLog, true_high_watermark: int) -> str | None:
     """What is wrong with the last stable offset of a leader."""
     high_watermark, log_start = log.high_watermark, log.log_start_offset
     lowest = highest = high_watermark

@@ -25,7 +25,7 @@ from kraftpy.sim.coordinator_partition import Reign, SimulatedPartition
 from kraftpy.sim.coordinator_truth import GroupTruth, OffsetKey, tag_of
 from kraftpy.sim.quorum_invariants import InvariantViolated
 
-__all__ = ["GroupRules", "Invocation", "claim", "state_of"]
+__all__ = ["GroupRules", "Invocation", "check_groups", "claim", "state_of"]
 
 _TOPIC = "t"
 
@@ -163,11 +163,7 @@ class GroupRules:
         if shard.state is not ShardState.ACTIVE:
             return
         machine = shard.machine
-        for group in machine.directory.all():
-            if isinstance(group, ConsumerGroup):
-                _check_consumer_group(group)
-            elif isinstance(group, ClassicGroup):
-                _check_classic_group(group)
+        check_groups(machine)
         reign = shard.log
         is_current = isinstance(reign, Reign) and reign.is_current
         if is_current and shard.timeline.last_committed == self.truth.end:
@@ -184,6 +180,15 @@ class GroupRules:
             for (_, index), found in committed.committed_of_group(group.group_id):
                 if (group.group_id, index) not in self.truth.offsets:
                     claim(False, "offset-too-many", f"{group.group_id} {index}: {found}")
+
+
+def check_groups(machine: GroupMachine) -> None:
+    """What holds for the state of every group, at any moment."""
+    for group in machine.directory.all():
+        if isinstance(group, ConsumerGroup):
+            _check_consumer_group(group)
+        elif isinstance(group, ClassicGroup):
+            _check_classic_group(group)
 
 
 def _check_consumer_group(group: ConsumerGroup) -> None:

@@ -25,6 +25,7 @@ from kraftpy.world.memory_disk_crash import CrashPolicy
 from kraftpy.world.memory_disk_effects import Effect, Write
 from kraftpy.world.memory_network import MemoryFabric
 from kraftpy.world.memory_rng import MemoryRng
+from kraftpy.world.memory_stream import Segment
 
 __all__ = ["Machine", "Simulation"]
 
@@ -40,19 +41,26 @@ class Machine:
 class Simulation:
     """Given to the main function of `run_simulation`."""
 
-    __slots__ = ("_buggify", "_digest", "_machines", "fabric", "rng", "seed")
+    __slots__ = ("_buggify", "_digest", "_machines", "fabric", "on_delivery", "rng", "seed")
 
     def __init__(self, seed: int, digest: EventDigest) -> None:
         self.seed = seed
         # For the simulation's own choices: faults, workload, weather.
         self.rng = MemoryRng(seed, "simulation")
-        self.fabric = MemoryFabric(MemoryRng(seed, "network"), observer=self.record)
+        self.fabric = MemoryFabric(MemoryRng(seed, "network"), observer=self._arrived)
+        # Called with the address of the host that is about to get bytes.
+        self.on_delivery: Callable[[str], None] | None = None
         self._digest = digest
         self._machines: dict[str, Machine] = {}
         self._buggify = Buggify(MemoryRng(seed, "buggify"))
 
     def record(self, kind: str, place: str, data: bytes = b"") -> None:
         self._digest.record(trio.current_time(), kind, place, data)
+
+    def _arrived(self, kind: str, place: str, data: bytes) -> None:
+        self.record(kind, place, data)
+        if self.on_delivery is not None and kind == Segment.DATA.value:
+            self.on_delivery(place[place.index(">") + 1 : place.rindex(":")])
 
     def machine(self, name: str, clock: MemoryClock | None = None) -> Machine:
         """The machine of that name; a new one gets this clock."""

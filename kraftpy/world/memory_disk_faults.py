@@ -135,11 +135,13 @@ class InjectedFault:
 class DiskFaults:
     """The faults at work on one disk."""
 
-    __slots__ = ("_injected", "_random")
+    __slots__ = ("_injected", "_random", "are_held")
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._injected: list[InjectedFault] = []
+        # While somebody looks who must not disturb: nothing strikes, and nothing is counted.
+        self.are_held = False
 
     def inject(self, fault: DiskFault) -> InjectedFault:
         injected = InjectedFault(fault)
@@ -157,7 +159,7 @@ class DiskFaults:
 
         Whoever then can do the damage counts it in `struck`.
         """
-        for injected in self._injected:
+        for injected in () if self.are_held else self._injected:
             fault = injected.fault
             if not isinstance(fault, kind) or not fnmatchcase(path, fault.paths):
                 continue

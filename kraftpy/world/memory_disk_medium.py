@@ -184,6 +184,10 @@ class Medium:
         """End one fault, or all of them; damage that was done stays."""
         self._faults.heal(injected)
 
+    def hold_faults(self, hold: bool) -> None:
+        """Let nothing strike those who look at the disk from outside; not across an await."""
+        self._faults.are_held = hold
+
     def rot(self, path: str, position: int, mask: int) -> bool:
         """Flip the bits of `mask` in one byte of a file, unless the atlas refuses."""
         inode = self.image.find(path)

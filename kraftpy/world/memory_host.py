@@ -61,6 +61,10 @@ class Process:
     def forget(self, tenant: Tenant) -> None:
         self._tenants.pop(tenant, None)
 
+    def tenants(self) -> list[Tenant]:
+        """Oldest first."""
+        return list(self._tenants)
+
     def hold(self, action: Callable[[], None]) -> None:
         """Do `action` when the process is resumed, or ends."""
         self._held.append(action)
@@ -85,7 +89,7 @@ class Process:
         self.alive = False
         self.vanished = with_machine
         self.resume()
-        for tenant in list(self._tenants):
+        for tenant in self.tenants():
             tenant.process_ended()
 
 

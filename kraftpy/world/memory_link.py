@@ -62,6 +62,7 @@ class Link:
         "_size_ratio",
         "clogged_until",
         "cut",
+        "extra_seconds",
         "profile",
     )
 
@@ -71,6 +72,8 @@ class Link:
         self._busy_until = 0.0
         self.cut = False
         self.clogged_until = 0.0
+        # On top of what the profile has, for as long as somebody says so.
+        self.extra_seconds = 0.0
         self.set_profile(profile)
 
     def set_profile(self, profile: LinkProfile) -> None:
@@ -86,7 +89,7 @@ class Link:
             latency += self._random.expovariate(1 / profile.latency_mean_seconds)
         if profile.tail_probability > 0 and self._random.random() < profile.tail_probability:
             latency *= profile.tail_factor
-        return latency
+        return latency + self.extra_seconds
 
     def arrival_time(self, size_bytes: int) -> float:
         """When bytes that are sent now reach the other end, behind those that queue already."""

@@ -289,6 +289,15 @@ class MemoryFabric:
         """Nothing arrives for that long; then everything does."""
         self.link(source, target).clogged_until = trio.current_time() + seconds
 
+    def reset(self, source: str, target: str) -> None:
+        """Break all connections that the two have with each other, at once and on both ends."""
+        network, peer = self._networks.get(source), self._hosts.get(target)
+        if network is None or peer is None:
+            return
+        for tenant in network.process.tenants():
+            if isinstance(tenant, MemoryStream) and tenant.remote_address[0] == peer.ip:
+                tenant.outgoing.break_both()
+
     def pause(self, name: str) -> None:
         """Neither deliver to this process nor take what it sends, until `resume`."""
         self._networks[name].process.paused = True

@@ -223,11 +223,15 @@ class Pipe:
         elif segment is Segment.FINISH:
             receiver.finish_arrived()
         elif self._link.happens(self._link.profile.reset_probability):
-            receiver.reset_arrived()
-            self._sender.reset_arrived()
+            self.break_both()
         else:
             receiver.data_arrived(data)
             self._confirm(len(data))
+
+    def break_both(self) -> None:
+        """Somebody in the middle resets the connection, and both ends hear of it."""
+        self._receiver.reset_arrived()
+        self._sender.reset_arrived()
 
     # Acknowledging.
 

@@ -42,3 +42,17 @@ async def test_the_budget_is_shared(rig: Rig) -> None:
 async def test_a_hard_limit_has_no_exception(rig: Rig) -> None:
     log = await filled(rig)
     assert sizes(ReadBudget(0, is_hard=True), log, [0], PLENTY) == [0]
+
+
+async def test_no_log_gives_a_beginning_of_a_batch(rig: Rig) -> None:
+    """LOG-91: a consumer of two partitions would take it for a batch that fits into no fetch.
+
+    Found by seed 28 of the simulation of whole clusters.
+    """
+    log = await filled(rig)
+    budget = ReadBudget(SIZE + 1)
+    assert sizes(budget, log, [0, 0], PLENTY) == [SIZE + 1, 0]
+    budget = ReadBudget(2 * SIZE - 1)
+    assert sizes(budget, log, [3, 0, 0], PLENTY) == [SIZE, 0, 0]
+    assert budget.remaining_bytes == SIZE - 1
+    assert sizes(ReadBudget(1, is_hard=True), log, [0], PLENTY) == [1]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.nodes import CLUSTER_ID, formatted_node
 
 from kraftpy.api.dispatch import Dispatcher
 from kraftpy.api.handler import RequestContext
@@ -27,6 +26,7 @@ from kraftpy.node.network import listener_settings, network_limits
 from kraftpy.observe.metrics import Meter
 from kraftpy.protocol.schema.k03_metadata import MetadataRequest, MetadataResponse
 from kraftpy.protocol.schema.k60_describe_cluster import DescribeClusterRequest
+from kraftpy.sim.whole.machines import CLUSTER_ID, formatted_node
 from kraftpy.world import InternalInvariant, World
 from kraftpy.world.real import real_world
 

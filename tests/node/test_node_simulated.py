@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.nodes import formatted_node
 
 from kraftpy.client.connection import Peer
 from kraftpy.client.errors import ConnectionLost, Evidence
@@ -13,6 +12,7 @@ from kraftpy.config import NodeConfig, from_mapping
 from kraftpy.protocol.schema.k03_metadata import MetadataRequest
 from kraftpy.sim.runner import SimulationResult, run_simulation
 from kraftpy.sim.simulation import Simulation
+from kraftpy.sim.whole.machines import formatted_node
 from kraftpy.world.memory_network import LinkProfile
 
 SEED = 4711

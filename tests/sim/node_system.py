@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 
 import trio
-from support.nodes import formatted_node
 
 from kraftpy.client.connection import Peer
 from kraftpy.client.errors import ConnectionLost, NegotiationFailed
@@ -18,6 +17,7 @@ from kraftpy.node import Node
 from kraftpy.protocol.schema.k03_metadata import MetadataRequest
 from kraftpy.sim.runner import SimulationResult, run_simulation
 from kraftpy.sim.simulation import Simulation
+from kraftpy.sim.whole.machines import formatted_node
 from kraftpy.world.memory_disk_crash import CrashPolicy
 from kraftpy.world.memory_network import LinkProfile
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import trio
-from replicated_system import CLIENT, NODES, PORT, QUICK, Processes
 
 from kraftpy.client.connection import connect
+from kraftpy.client.settings import ClientSettings
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema import k03_metadata as k03
 from kraftpy.protocol.schema import k19_create_topics as k19
@@ -17,7 +17,19 @@ from kraftpy.protocol.schema import k55_describe_quorum as k55
 from kraftpy.protocol.tables import Request
 from kraftpy.sim.runner import run_simulation
 from kraftpy.sim.simulation import Simulation
+from kraftpy.sim.whole.machines import PORT, Machines, machine_name, node_settings
+from kraftpy.world.memory_link import LinkProfile
 
+CLIENT = "client"
+IDS = (1, 2, 3)
+NODES = tuple(map(machine_name, IDS))
+QUICK = ClientSettings(request_timeout_ms=3_000, reconnect_backoff_max_ms=200)
+WEATHER = LinkProfile(latency_mean_seconds=0.002, tail_probability=0.005)
+SETTINGS = {
+    "replica.lag.time.max.ms": "2000",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
 METADATA_PARTITION = k55.RequestTopicData(
     topic_name="__cluster_metadata", partitions=[k55.RequestPartitionData(partition_index=0)]
 )
@@ -26,9 +38,8 @@ METADATA_PARTITION = k55.RequestTopicData(
 class Story:
     """The cluster, and what a client asks of single nodes."""
 
-    def __init__(self, simulation: Simulation, processes: Processes) -> None:
+    def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
-        self.processes = processes
 
     async def ask(self, node: str, request: Request, seconds: float = 5) -> Any:
         """This node's answer and nobody else's; ConnectionLost if there is none in time."""
@@ -93,11 +104,15 @@ class Story:
 
 def tell(story: Callable[[Story], Awaitable[None]], seed: int) -> None:
     async def main(simulation: Simulation) -> None:
+        for source in (*NODES, CLIENT):
+            for target in (*NODES, CLIENT):
+                simulation.fabric.set_profile(source, target, WEATHER)
         async with trio.open_nursery() as nursery:
-            processes = Processes(simulation, nursery)
-            for name in NODES:
-                processes.start(name)
-            told = Story(simulation, processes)
+            configs = {each: node_settings(each, IDS, IDS, SETTINGS) for each in IDS}
+            machines = Machines(simulation, nursery, configs, [CLIENT])
+            for node_id in IDS:
+                machines.start(node_id)
+            told = Story(simulation)
 
             async def is_whole() -> bool:
                 return await told.brokers("n1") == [1, 2, 3]

@@ -17,12 +17,11 @@ from dataclasses import replace
 from typing import Any
 
 import trio
-from support.nodes import formatted_node
 
 from kraftpy.client.admin_operations import ConfigKind
 from kraftpy.client.connection import Peer
 from kraftpy.client.settings import ClientSettings
-from kraftpy.config import NodeConfig, from_mapping
+from kraftpy.config import NodeConfig
 from kraftpy.node import Node
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
@@ -48,11 +47,11 @@ from kraftpy.protocol.tables import Request
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.sim.runner import run_simulation
 from kraftpy.sim.simulation import Simulation
+from kraftpy.sim.whole.machines import PORT, formatted_node, node_settings
 from kraftpy.world import Address, Network, Stream
 
 __all__ = ["SimulatedNodes", "make_batch", "run_nodes"]
 
-PORT = 9092
 SEED = 2611
 CLIENT = "client"
 DELETE, SET = 1, 0
@@ -111,20 +110,8 @@ class SimulatedNodes:
     # Nodes.
 
     def config(self, name: str, names: Sequence[str], settings: Mapping[str, str]) -> NodeConfig:
-        number = name.removeprefix("n")
-        voters = ",".join(f"{each.removeprefix('n')}@{each}:9093" for each in names)
-        base = {
-            "process.roles": "broker,controller",
-            "node.id": number,
-            "controller.quorum.voters": voters,
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{name}:{PORT},CONTROLLER://{name}:9093",
-            "log.dirs": "/data",
-        }
-        settings = {**base, **settings}
-        # An empty value leaves a setting out.
-        settings = {key: value for key, value in settings.items() if value}
-        return NodeConfig(from_mapping(settings, "the simulation"))
+        ids = [int(each.removeprefix("n")) for each in names]
+        return node_settings(int(name.removeprefix("n")), ids, ids, settings)
 
     async def start(self, *names: str, settings: Mapping[str, str] | None = None) -> None:
         """A cluster of these; returns when all of them serve clients."""

@@ -1,0 +1,198 @@
+"""A broker's replicas as the rules see them: in a process that runs, or on a disk that waits.
+
+A log is there when its broker isn't. `RestingLog` reads what the files of a dead node hold, as far
+as batches are whole: what a broker that starts on them is going to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kraftpy.broker.hosted_replicas import log_of
+from kraftpy.broker.partition import Partition
+from kraftpy.broker.replicas import ReplicaManager
+from kraftpy.log.errors import StorageError
+from kraftpy.log.offsets import Isolation, OffsetMetadata, ReadInfo
+from kraftpy.node import Node
+from kraftpy.records.batch import RecordBatch
+from kraftpy.records.errors import RecordDataError
+from kraftpy.records.walker import walk_batches
+from kraftpy.sim.cluster_data_rules import PartitionKey
+from kraftpy.sim.cluster_producer_rules import CheckedLog
+from kraftpy.world import FileSlice
+from kraftpy.world.memory_disk import MemoryDisk
+
+__all__ = ["RestingLog", "WholeHost", "key_of"]
+
+_SEGMENT_SUFFIX = ".log"
+
+
+def key_of(partition: Partition) -> PartitionKey:
+    return partition.topic_id, partition.topic_partition[1]
+
+
+class RestingLog:
+    """The files of one replica, read once."""
+
+    __slots__ = ("_batches", "_file", "log_end_offset", "log_start_offset")
+
+    def __init__(self, disk: MemoryDisk, directory: str) -> None:
+        self._file = MemoryDisk().open("/log", write=True, create=True)
+        # Where each batch lies: its last offset, position and size.
+        self._batches: list[tuple[int, int, int]] = []
+        self.log_start_offset = self.log_end_offset = 0
+        position = 0
+        for path, inode in sorted(disk.image.files(), key=lambda each: each[0]):
+            parent, _, name = path.rpartition("/")
+            if parent != directory or not name.endswith(_SEGMENT_SUFFIX):
+                continue
+            data = bytes(inode.seen.data[: inode.seen.size])
+            for batch in _whole_batches(data):
+                if not self._batches:
+                    self.log_start_offset = batch.base_offset
+                self._file.pwrite([batch.data], position)
+                self._batches.append((batch.last_offset, position, batch.size))
+                self.log_end_offset = batch.next_offset
+                position += batch.size
+
+    @property
+    def recovery_point(self) -> int:
+        return self.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log_start_offset
+
+    def check(self) -> None:
+        """Nothing is claimed about it but what it has."""
+
+    def read(self, start_offset: int, max_bytes: int, isolation: Isolation) -> ReadInfo:
+        """Everything from `start_offset` on, whatever the limit."""
+        place = OffsetMetadata(start_offset, 0, 0)
+        found = [each for each in self._batches if each[0] >= start_offset]
+        if not found:
+            return ReadInfo(place, None)
+        first, last = found[0], found[-1]
+        length = last[1] + last[2] - first[1]
+        return ReadInfo(place, FileSlice(self._file, first[1], length))
+
+
+def _whole_batches(data: bytes) -> list[RecordBatch]:
+    batches: list[RecordBatch] = []
+    try:
+        for batch in walk_batches(data):
+            if not isinstance(batch, RecordBatch) or not batch.is_valid:
+                break
+            batches.append(batch)
+    except RecordDataError:
+        pass
+    return batches
+
+
+class _Hosted(Mapping[PartitionKey, Partition]):
+    """What the process has made of its logs."""
+
+    __slots__ = ("_host",)
+
+    def __init__(self, host: WholeHost) -> None:
+        self._host = host
+
+    def __getitem__(self, key: PartitionKey) -> Partition:
+        replicas = self._host.replicas
+        found = None if replicas is None else replicas.lookup_by_id(*key)
+        if not isinstance(found, Partition):
+            raise KeyError(key)
+        return found
+
+    def __iter__(self) -> Iterator[PartitionKey]:
+        return map(key_of, self._host.partitions)
+
+    def __len__(self) -> int:
+        return len(self._host.partitions)
+
+
+class _Logs(Mapping[PartitionKey, CheckedLog]):
+    """In use, or as they lie on the disk of a broker that does not run or can't use them."""
+
+    __slots__ = ("_host",)
+
+    def __init__(self, host: WholeHost) -> None:
+        self._host = host
+
+    def __getitem__(self, key: PartitionKey) -> CheckedLog:
+        host = self._host
+        partition = host.hosted.get(key)
+        if partition is not None:
+            log = log_of(partition)
+            try:
+                log.check_usable()
+            except StorageError:
+                pass
+            else:
+                return log
+        return host.resting(key)
+
+    def __iter__(self) -> Iterator[PartitionKey]:
+        return iter(self._host.directories)
+
+    def __len__(self) -> int:
+        return len(self._host.directories)
+
+
+class WholeHost:
+    """Fits ReplicaHost."""
+
+    __slots__ = ("_resting", "directories", "disk", "hosted", "logs", "node", "node_id", "was_up")
+
+    def __init__(self, node_id: int, disk: MemoryDisk) -> None:
+        self.node_id = node_id
+        self.disk = disk
+        self.node: Node | None = None
+        # Whether a process was killed that had served, and none has registered since.
+        self.was_up = False
+        # Of every replica that was ever seen here.
+        self.directories: dict[PartitionKey, str] = {}
+        # Of a node that does not run: its disk stands still.
+        self._resting: dict[PartitionKey, RestingLog] = {}
+        self.hosted: Mapping[PartitionKey, Partition] = _Hosted(self)
+        self.logs: Mapping[PartitionKey, CheckedLog] = _Logs(self)
+
+    def lives(self, node: Node) -> None:
+        self.node = node
+        self._resting.clear()
+
+    def dies(self) -> None:
+        self.node = None
+
+    def resting(self, key: PartitionKey) -> RestingLog:
+        found = self._resting.get(key)
+        if found is None:
+            found = RestingLog(self.disk, self.directories[key])
+            if self.node is None:
+                self._resting[key] = found
+        return found
+
+    @property
+    def is_running(self) -> bool:
+        return self.node is not None
+
+    @property
+    def replicas(self) -> ReplicaManager | None:
+        node = self.node
+        return None if node is None or node.broker is None else node.broker.replicas
+
+    @property
+    def partitions(self) -> list[Partition]:
+        replicas = self.replicas
+        return [] if replicas is None else list(replicas.hosted.partitions())
+
+    @property
+    def broker_epoch(self) -> int:
+        node = self.node
+        if node is None or node.broker is None or node.broker.lifecycle is None:
+            return -1
+        return node.broker.lifecycle.broker_epoch

@@ -1,0 +1,222 @@
+"""What one seed's world is like: its nodes, links, clocks, disks, settings, clients and faults.
+
+Each seed has some of everything and never all of it: leaving features out finds more than having
+all of them in every run. A swarm is a value, so that a run can be repeated without one of its
+features.
+
+`is_safe` says that nothing acknowledged may be lost, whatever is drawn to befall this world: the
+topics have three replicas, two of which must have a record; and where machines lose power, or
+disks what they were told to keep, records are flushed before they are acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from kraftpy.world import Random
+from kraftpy.world.memory_link import LinkProfile
+
+__all__ = ["CLIENT_KINDS", "LOSING", "WholeSwarm", "draw_swarm"]
+
+CLIENT_KINDS: Final = ("sender", "reader", "member", "copier", "naive", "old")
+"""See workers.py."""
+
+FAULT_NAMES: Final = (
+    *("kill", "power-loss", "restart", "pause", "partition", "one-way", "delay", "cut-clients"),
+    *("reset", "fail-next", "clock-jump", "slow-disk", "disk-full", "disk-error"),
+)
+LOSING: Final = ("power-loss", "torn-write", "disk-error")
+"""Faults by which unsynced data is lost."""
+
+_SESSION_SETTINGS: Final = {
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "2000",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "100",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.session.timeout.ms": "3000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "auto.create.topics.enable": "false",
+}
+# Each of these is as in a usual cluster, or extreme (rule 13).
+_NODE_EXTREMES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("metadata.log.max.record.bytes.between.snapshots", ("1500", "20000")),
+    ("metadata.log.max.snapshot.interval.ms", ("2000",)),
+    ("internal.metadata.log.segment.bytes", ("4096",)),
+    ("controller.quorum.fetch.max.bytes", ("1", "3000")),
+    ("num.replica.fetchers", ("3",)),
+    ("replica.fetch.max.bytes", ("1", "2000")),
+    ("fetch.max.bytes", ("1024",)),
+    ("connections.max.idle.ms", ("700", "3000")),
+    ("producer.purgatory.purge.interval.requests", ("1",)),
+    ("fetch.purgatory.purge.interval.requests", ("1",)),
+    ("offsets.topic.segment.bytes", ("1000",)),
+    ("transaction.state.log.segment.bytes", ("1000",)),
+    ("log.retention.check.interval.ms", ("1000",)),
+    ("socket.send.buffer.bytes", ("1024",)),
+    ("max.connections.per.ip", ("60",)),
+    ("auto.leader.rebalance.enable", ("false",)),
+    ("leader.imbalance.check.interval.seconds", ("3",)),
+)
+_TOPIC_EXTREMES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("internal.segment.bytes", ("4000", "20000")),
+    ("segment.ms", ("1500",)),
+    ("index.interval.bytes", ("0", "200")),
+    ("segment.index.bytes", ("120",)),
+    ("message.timestamp.type", ("LogAppendTime",)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSwarm:
+    """The parameters of one run; times in the units that their names end with."""
+
+    controllers: tuple[int, ...] = (1, 2, 3)
+    brokers: tuple[int, ...] = (1, 2, 3)
+    topics: int = 1
+    partitions: int = 2
+    replicas: int = 3
+    min_isr: int = 2
+    flushes: bool = True
+    has_elr: bool = True
+    link: LinkProfile = field(
+        default_factory=lambda: LinkProfile(latency_mean_seconds=0.002, tail_probability=0.005)
+    )
+    clock_rates: Mapping[int, float] = field(default_factory=dict)
+    wall_offsets_ms: Mapping[int, int] = field(default_factory=dict)
+    # What every awaited call of a disk takes, on average; 0 for none.
+    disk_seconds: float = 0.0
+    buggify: bool = False
+    node_extremes: Mapping[str, str] = field(default_factory=dict)
+    topic_extremes: Mapping[str, str] = field(default_factory=dict)
+    clients: Mapping[str, int] = field(default_factory=lambda: {"sender": 2, "reader": 1})
+    # Of each client, between two things that it does.
+    pause_mean_seconds: float = 0.05
+    value_bytes: int = 0
+    compression: str = "none"
+    group_protocol: str = "classic"
+    faults: tuple[str, ...] = ("kill", "power-loss", "partition", "pause", "restart")
+    fault_mean_seconds: float = 4.0
+    # Whether a fault waits for the end of the one before.
+    overlaps: bool = False
+    # A node that stays down while the others must get on without it; 0 for none.
+    left_behind: int = 0
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        return tuple(sorted({*self.controllers, *self.brokers}))
+
+    @property
+    def is_far(self) -> bool:
+        return self.link.latency_mean_seconds > 0.05
+
+    @property
+    def is_safe(self) -> bool:
+        loses = any(name in LOSING for name in self.faults)
+        return self.replicas >= 3 and self.min_isr >= 2 and (self.flushes or not loses)
+
+    @property
+    def node_settings(self) -> dict[str, str]:
+        replicas = str(min(3, len(self.brokers)))
+        return {
+            **_SESSION_SETTINGS,
+            # A heartbeat waits for a commit as well; a session that can't be kept tests nothing.
+            "broker.session.timeout.ms": "9000" if self.is_far else "3000",
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": str(min(2, len(self.brokers))),
+            # What groups and transactions have said survives what the topics do.
+            "min.insync.replicas": str(min(2, len(self.brokers))),
+            "log.flush.interval.messages": "1" if self.flushes else "",
+            **self.node_extremes,
+        }
+
+    @property
+    def topic_settings(self) -> dict[str, str]:
+        settings = {"min.insync.replicas": str(self.min_isr), **self.topic_extremes}
+        if self.flushes:
+            settings["flush.messages"] = "1"
+        return settings
+
+
+def draw_swarm(random: Random) -> WholeSwarm:
+    """One seed's world."""
+    count = random.choice((3, 3, 3, 4, 5))
+    ids = tuple(range(1, count + 1))
+    is_split = count > 3 and random.random() < 0.3
+    brokers = ids[-3:] if is_split else ids
+    is_careful = random.random() < 0.85
+    replicas = 3 if is_careful else random.randint(1, 3)
+    faults = tuple(name for name in FAULT_NAMES if random.random() < 0.35)
+    loses = any(name in LOSING for name in faults)
+    return WholeSwarm(
+        controllers=ids[:3] if count < 5 or is_split else random.choice((ids[:3], ids)),
+        brokers=brokers,
+        topics=random.choice((1, 1, 2, 3)),
+        partitions=random.choice((1, 2, 3)),
+        replicas=replicas,
+        min_isr=2 if is_careful else random.randint(1, replicas),
+        flushes=(is_careful and loses) or random.random() < 0.3,
+        has_elr=random.random() < 0.7,
+        link=_draw_link(random),
+        clock_rates={each: random.uniform(0.9, 1.1) for each in ids if random.random() < 0.3},
+        wall_offsets_ms={
+            each: random.randint(-300_000, 300_000) for each in ids if random.random() < 0.3
+        },
+        disk_seconds=random.choice((0.0, 0.0, 0.0005, 0.01, 0.05)),
+        buggify=random.random() < 0.5,
+        node_extremes=_draw_extremes(random, _NODE_EXTREMES),
+        topic_extremes=_draw_extremes(random, _TOPIC_EXTREMES),
+        clients=_draw_clients(random),
+        pause_mean_seconds=random.choice((0.01, 0.03, 0.1)),
+        value_bytes=random.choice((0, 0, 100, 3_000)),
+        compression=random.choice(("none", "none", "gzip", "lz4", "snappy", "zstd")),
+        group_protocol=random.choice(("classic", "consumer")),
+        faults=faults,
+        fault_mean_seconds=random.choice((1.5, 4.0, 10.0)),
+        overlaps=random.random() < 0.5,
+        left_behind=random.choice(ids) if is_careful and random.random() < 0.3 else 0,
+    )
+
+
+def _draw_clients(random: Random) -> dict[str, int]:
+    """A writer and a reader always, since what nobody does can't go wrong."""
+    clients = {"sender": random.randint(1, 3), "reader": random.randint(1, 2)}
+    for kind in CLIENT_KINDS:
+        if kind not in clients and random.random() < 0.4:
+            clients[kind] = random.randint(1, 2)
+    return clients
+
+
+def _draw_link(random: Random) -> LinkProfile:
+    mean = random.choice((0.0002, 0.001, 0.003, 0.01))
+    tail_factor = 50.0
+    if random.random() < 0.1:
+        # From one continent to another; still within everybody's timeouts.
+        mean, tail_factor = 0.1, 5.0
+    return LinkProfile(
+        latency_min_seconds=mean / 4,
+        latency_mean_seconds=mean,
+        tail_probability=random.choice((0.0, 0.005, 0.02)),
+        tail_factor=tail_factor,
+        bandwidth_bytes_per_second=random.choice((inf, inf, 2_000_000.0)),
+        chunk_min_bytes=random.choice((1, 1_000)),
+        chunk_max_bytes=random.choice((1_000, 65_536, 65_536)),
+        reset_probability=random.choice((0.0, 0.0, 0.0002, 0.001)),
+        refuse_probability=random.choice((0.0, 0.0, 0.02)),
+    )
+
+
+def _draw_extremes(
+    random: Random, possible: tuple[tuple[str, tuple[str, ...]], ...]
+) -> dict[str, str]:
+    """Some of them, of a random share."""
+    share = random.choice((0.0, 0.2, 0.5))
+    return {key: random.choice(values) for key, values in possible if random.random() < share}

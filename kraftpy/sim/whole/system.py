@@ -1,0 +1,357 @@
+"""One run of a whole cluster: boot, safety, liveness, the end, each with its own obligations.
+
+- *Safety*: clients work while the planned faults happen. Anything may be slow or fail; nothing may
+  be wrong.
+- *Liveness*: the faults are over, but for the node that stays behind if the world has one. Every
+  partition must take and give records again, with all replicas that run in sync, in bounded time.
+- *The end*: everybody is healed, replicas become equal, and everything is read and compared.
+
+A run fails with the first violation of an invariant, with a deadlock (SimDeadlock), with an
+exception that the product logs, or with an obligation that is not met in time (NotLive).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+
+import trio
+
+from kraftpy.client.admin import Admin, open_admin
+from kraftpy.client.admin_operations import NewTopic, create_topics, require
+from kraftpy.client.errors import KafkaError
+from kraftpy.client.settings import AdminSettings, ClientSettings
+from kraftpy.faults.language import FailNext
+from kraftpy.metadata.features import ELIGIBLE_LEADER_REPLICAS
+from kraftpy.metadata.format import FormatRequest
+from kraftpy.metadata.records import NO_LEADER, PartitionRecord
+from kraftpy.node import Node
+from kraftpy.protocol.errors import ErrorCode
+from kraftpy.sim.error_log import ErrorLog
+from kraftpy.sim.quorum_invariants import InvariantViolated
+from kraftpy.sim.simulation import Simulation
+from kraftpy.sim.whole.answers import watched
+from kraftpy.sim.whole.hosts import WholeHost
+from kraftpy.sim.whole.load import Load
+from kraftpy.sim.whole.machines import (
+    CLUSTER_ID,
+    PORT,
+    Machines,
+    Observer,
+    machine_name,
+    node_settings,
+)
+from kraftpy.sim.whole.schedule import PlannedFault
+from kraftpy.sim.whole.swarm import WholeSwarm
+from kraftpy.sim.whole.watch import Watch
+from kraftpy.world import memory_disk_faults as disks
+from kraftpy.world.memory_clock import MemoryClock
+from kraftpy.world.memory_disk_crash import CrashPolicy
+
+__all__ = ["Note", "WholeOutcome", "WholeSystem"]
+
+CLIENT = "client"
+_LOOK_SECONDS = 0.01
+# What the specification allows for getting well, and some more: its bounds are for one fault.
+_RECOVERY_SECONDS = 120.0
+_BOOT_SECONDS = 120.0
+_QUICK = ClientSettings(request_timeout_ms=3_000, reconnect_backoff_max_ms=200)
+
+
+def _plain(error: BaseException) -> BaseException:
+    """What one task has failed with, rather than the nest of groups that it came in."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that a timeline shows: of one node, or for 0 of none."""
+
+    seconds: float
+    node_id: int
+    text: str
+
+
+@dataclass(slots=True)
+class WholeOutcome:
+    """What is known when a run is over, however it ended."""
+
+    notes: list[Note] = field(default_factory=list)
+    messages: int = 0
+    checks: int = 0
+    operations: int = 0
+    acknowledged: int = 0
+    delivered: int = 0
+    faults: int = 0
+
+
+class WholeSystem(Observer):
+    """`run` it as the main function of one simulation."""
+
+    def __init__(
+        self,
+        swarm: WholeSwarm,
+        plan: Collection[PlannedFault],
+        *,
+        seconds: float,
+        messages: int | None = None,
+    ) -> None:
+        """The safety phase takes so many virtual seconds, or as long as messages are delivered."""
+        self.swarm = swarm
+        self.plan = sorted(plan, key=lambda each: each.at_seconds)
+        self.outcome = WholeOutcome()
+        self._seconds = seconds
+        self._messages = messages
+        self._errors = ErrorLog()
+        self._spoiled: dict[int, None] = {}
+        self._phase_scope: trio.CancelScope | None = None
+        self._by_ip: dict[str, int | None] = {}
+
+    # Putting the world together.
+
+    async def run(self, simulation: Simulation) -> WholeOutcome:
+        self._simulation = simulation
+        self._set_the_stage(simulation)
+        logger = logging.getLogger("kraftpy")
+        logger.addHandler(self._errors)
+        try:
+            async with trio.open_nursery() as nursery:
+                await self._run(simulation, nursery)
+                nursery.cancel_scope.cancel()
+        except BaseException as error:
+            # Whatever follows a violation is of no interest.
+            if self._watch.violation is None:
+                raise _plain(error)  # noqa: B904 (it is the same one)
+        finally:
+            logger.removeHandler(self._errors)
+            self._sum_up()
+        if self._watch.violation is not None:
+            raise self._watch.violation
+        if self._errors.messages:
+            raise InvariantViolated("unforeseen", self._errors.messages[0])
+        return self.outcome
+
+    def _set_the_stage(self, simulation: Simulation) -> None:
+        swarm = self.swarm
+        names = [machine_name(each) for each in swarm.node_ids]
+        places = (*names, CLIENT)
+        for source in places:
+            for target in places:
+                if source != target:
+                    simulation.fabric.set_profile(source, target, swarm.link)
+        for node_id, name in zip(swarm.node_ids, names, strict=True):
+            clock = MemoryClock(
+                rate=swarm.clock_rates.get(node_id, 1.0),
+                wall_offset_ms=swarm.wall_offsets_ms.get(node_id, 0),
+            )
+            machine = simulation.machine(name, clock)
+            if swarm.disk_seconds:
+                machine.disk.inject(disks.SlowDisk(mean_more_seconds=swarm.disk_seconds))
+        self._hosts = {
+            node_id: WholeHost(node_id, simulation.machine(name).disk)
+            for node_id, name in zip(swarm.node_ids, names, strict=True)
+        }
+        self._watch = Watch(
+            self._hosts, flushes=swarm.flushes, has_elr=swarm.has_elr, failed=self._fail
+        )
+
+    def _fail(self) -> None:
+        """The run ends here: what follows a violation is of no interest."""
+        if self._phase_scope is not None:
+            self._phase_scope.cancel()
+
+    def _sum_up(self) -> None:
+        outcome, watch = self.outcome, self._watch
+        outcome.checks = watch.checks
+        outcome.acknowledged = watch.data.acknowledged
+        outcome.delivered = watch.data.delivered
+
+    def note(self, node_id: int, text: str) -> None:
+        self.outcome.notes.append(Note(trio.current_time(), node_id, text))
+
+    # The phases.
+
+    async def _run(self, simulation: Simulation, nursery: trio.Nursery) -> None:
+        swarm = self.swarm
+        features = {} if swarm.has_elr else {ELIGIBLE_LEADER_REPLICAS: 0}
+        configs = {
+            each: node_settings(each, swarm.controllers, swarm.brokers, swarm.node_settings)
+            for each in swarm.node_ids
+        }
+        machines = self._machines = Machines(
+            simulation,
+            nursery,
+            configs,
+            [CLIENT],
+            format_request=FormatRequest(CLUSTER_ID, features=features, ignores_formatted=True),
+            buggify=swarm.buggify,
+            watch=lambda node_id: watched(self._watch, node_id),
+            observer=self,
+        )
+        simulation.on_delivery = self._delivered
+        nursery.start_soon(self._look_all_the_time)
+        with trio.CancelScope() as self._phase_scope:
+            for node_id in configs:
+                machines.start(node_id)
+            bootstrap = [(machine_name(each), PORT) for each in swarm.brokers]
+            world = simulation.world(CLIENT)
+            settings = AdminSettings(client=_QUICK)
+            async with open_admin(world, bootstrap, settings) as admin:
+                await self._boot(admin)
+                load = Load(simulation, world, bootstrap, swarm)
+                async with trio.open_nursery() as working:
+                    working.start_soon(load.run)
+                    await self._safety()
+                    working.cancel_scope.cancel()
+                self.note(0, "the faults are over")
+                await self._liveness()
+                await load.final_read()
+                self._watch.look_at_all()
+                self._watch.check_end()
+                self.outcome.operations = load.operations
+                load.check()
+
+    async def _boot(self, admin: Admin) -> None:
+        swarm = self.swarm
+        await self._until("the start", partial(self._is_well, ()), _BOOT_SECONDS)
+        topics = [
+            NewTopic(
+                f"t{number}",
+                partitions=swarm.partitions,
+                replication_factor=swarm.replicas,
+                configs=swarm.topic_settings,
+            )
+            for number in range(swarm.topics)
+        ]
+
+        async def missing() -> str | None:
+            try:
+                require(await admin.run(create_topics(topics)))
+            except KafkaError as error:
+                return None if error.code is ErrorCode.TOPIC_ALREADY_EXISTS else str(error)
+            return None
+
+        await self._until("the creation of topics", missing, _BOOT_SECONDS)
+
+    async def _safety(self) -> None:
+        began = trio.current_time()
+        with trio.move_on_after(self._seconds):
+            async with trio.open_nursery() as nursery:
+                if self._messages is not None:
+                    nursery.start_soon(self._end_at, self._messages, nursery.cancel_scope)
+                for planned in self.plan:
+                    await trio.sleep_until(began + planned.at_seconds)
+                    if self.swarm.overlaps:
+                        nursery.start_soon(self._befall, planned)
+                    else:
+                        await self._befall(planned)
+                await trio.sleep_forever()
+
+    async def _end_at(self, messages: int, scope: trio.CancelScope) -> None:
+        while self.outcome.messages < messages:  # noqa: ASYNC110 (in virtual time)
+            await trio.sleep(0.1)
+        scope.cancel()
+
+    async def _befall(self, planned: PlannedFault) -> None:
+        fault = planned.fault
+        self.outcome.faults += 1
+        self.note(getattr(fault, "node", None) or 0, str(planned))
+        if not isinstance(fault, FailNext) and fault.name.startswith("disk-"):
+            self._spoiled[getattr(fault, "node", 0)] = None
+        end = await self._machines.apply(fault)
+        try:
+            await trio.sleep(planned.seconds)
+        finally:
+            if end is not None:
+                end()
+                self.note(getattr(fault, "node", None) or 0, f"#{planned.number} is over")
+
+    async def _liveness(self) -> None:
+        """First without the one that stays behind, then with everybody."""
+        left_behind = self.swarm.left_behind
+        for node_id in (left_behind, 0) if left_behind else (0,):
+            self._machines.heal_links()
+            if node_id:
+                await self._machines.kill(node_id)
+                self.note(node_id, "stays behind")
+            async with trio.open_nursery() as healing:
+                for each in self._machines.node_ids:
+                    if each != node_id:
+                        healing.start_soon(self._heal_node, each)
+            # Longer than any session: whoever thinks that it still leads has learnt better.
+            await trio.sleep(10)
+            away = (node_id,) if node_id else ()
+            await self._until("recovery", partial(self._is_well, away), _RECOVERY_SECONDS)
+
+    async def _heal_node(self, node_id: int) -> None:
+        await self._machines.heal_node(node_id)
+        if self.swarm.disk_seconds:
+            disk = self._simulation.machine(machine_name(node_id)).disk
+            disk.inject(disks.SlowDisk(mean_more_seconds=self.swarm.disk_seconds))
+
+    async def _is_well(self, away: Collection[int]) -> str | None:
+        """None if every partition is led, everybody who runs is in sync, and all is alike."""
+        self._watch.look_at_all()
+        running = self._machines.running
+        for each in self._machines.node_ids:
+            if each not in away and (each not in running or not running[each].is_up):
+                return f"node {each} does not serve"
+        for topic in self._watch.truth.image.topics.values():
+            for record in topic.partitions:
+                ailment = self._ailment(record, away)
+                if ailment is not None:
+                    return f"{topic.name}: {ailment}"
+        return None
+
+    def _ailment(self, record: PartitionRecord, away: Collection[int]) -> str | None:
+        if record.leader == NO_LEADER:
+            # Who may lead it is away, perhaps, and with it what the others don't have.
+            may_wait = any(each in away for each in record.replicas) and not self.swarm.is_safe
+            return None if may_wait else f"no leader: {record}"
+        if any(each not in record.isr for each in record.replicas if each not in away):
+            return f"not in sync: {record}"
+        key = (record.topic_id, record.partition_id)
+        return None if away else self._watch.data.disorder(key, record)
+
+    async def _until(
+        self, what: str, ailment: Callable[[], Awaitable[str | None]], seconds: float
+    ) -> None:
+        """Wait until there is none. Raises InvariantViolated after so many virtual seconds."""
+        found: str | None = None
+        with trio.move_on_after(seconds):
+            while (found := await ailment()) is not None:  # noqa: ASYNC110 (in virtual time)
+                await trio.sleep(0.5)
+            return
+        raise InvariantViolated("not-live", f"{what} takes more than {seconds:g} s: {found}")
+
+    # What is seen.
+
+    def made(self, node_id: int, node: Node) -> None:
+        self._watch.started(node_id, node)
+
+    def dies(self, node_id: int, *, was_up: bool, policy: CrashPolicy | None) -> None:
+        self._watch.dies(node_id, was_up=was_up, policy=policy)
+
+    def is_excused(self, node_id: int, error: BaseException) -> bool:
+        """A node that has lost its disk must stop."""
+        return node_id in self._spoiled
+
+    def _delivered(self, ip: str) -> None:
+        self.outcome.messages += 1
+        node_id = self._by_ip.get(ip)
+        if node_id is None and ip not in self._by_ip:
+            host = self._simulation.fabric.find(ip)
+            name = "" if host is None else host.name
+            found = [each for each in self.swarm.node_ids if machine_name(each) == name]
+            node_id = self._by_ip[ip] = found[0] if found else None
+        if node_id is not None:
+            self._watch.look_at(node_id)
+
+    async def _look_all_the_time(self) -> None:
+        while True:
+            await trio.sleep(_LOOK_SECONDS)
+            self._watch.look_at_all()
