@@ -26,7 +26,7 @@ from jepsen_tests.cluster.reaper import open_reaper
 from jepsen_tests.cluster.shim import build_shim
 from kraftpy.world.real_processes import RealProcesses
 
-__all__ = ["Capability", "probe", "table"]
+__all__ = ["Capability", "namespaces_problem", "probe", "table"]
 
 _REFUSED: Final = """
 import errno, socket, sys
@@ -46,7 +46,7 @@ class Capability:
 
 async def probe() -> list[Capability]:
     """For each group of faults its means, the first that works being the one that is used."""
-    namespaces = await _problem(_try_namespaces)
+    namespaces = await namespaces_problem()
     shim = await _problem(_try_shim)
     netem = namespaces or await _problem(_try_netem)
     return [
@@ -70,6 +70,11 @@ def table(found: Sequence[Capability]) -> str:
     rows += [(each.faults, each.backend, each.problem or "yes") for each in found]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "\n".join(f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in rows)
+
+
+async def namespaces_problem() -> str | None:
+    """Why there are no network namespaces here; None if there are."""
+    return await _problem(_try_namespaces)
 
 
 async def _problem(trial: Callable[[], Awaitable[None]]) -> str | None:

@@ -30,6 +30,7 @@ static int (*real_fsync)(int);
 static int (*real_fdatasync)(int);
 static ssize_t (*real_pwrite)(int, const void *, size_t, off64_t);
 static ssize_t (*real_pwritev)(int, const struct iovec *, int, off64_t);
+static ssize_t (*real_pwritev2)(int, const struct iovec *, int, off64_t, int);
 
 __attribute__((constructor)) static void begin(void) {
     static const struct orders none;
@@ -39,6 +40,7 @@ __attribute__((constructor)) static void begin(void) {
     real_fdatasync = dlsym(RTLD_NEXT, "fdatasync");
     real_pwrite = dlsym(RTLD_NEXT, "pwrite64");
     real_pwritev = dlsym(RTLD_NEXT, "pwritev64");
+    real_pwritev2 = dlsym(RTLD_NEXT, "pwritev64v2");
     orders = &none;
     if (path == NULL)
         return;
@@ -107,12 +109,13 @@ int fsync(int file) { return sync_with(real_fsync, file); }
 
 int fdatasync(int file) { return sync_with(real_fdatasync, file); }
 
+static int write_fails(void) {
+    errno = (int)orders->write_errno;
+    return orders->write_errno != 0;
+}
+
 ssize_t pwrite64(int file, const void *data, size_t length, off64_t position) {
-    if (orders->write_errno != 0) {
-        errno = (int)orders->write_errno;
-        return -1;
-    }
-    return real_pwrite(file, data, length, position);
+    return write_fails() ? -1 : real_pwrite(file, data, length, position);
 }
 
 ssize_t pwrite(int file, const void *data, size_t length, off_t position) {
@@ -120,13 +123,17 @@ ssize_t pwrite(int file, const void *data, size_t length, off_t position) {
 }
 
 ssize_t pwritev64(int file, const struct iovec *parts, int count, off64_t position) {
-    if (orders->write_errno != 0) {
-        errno = (int)orders->write_errno;
-        return -1;
-    }
-    return real_pwritev(file, parts, count, position);
+    return write_fails() ? -1 : real_pwritev(file, parts, count, position);
 }
 
 ssize_t pwritev(int file, const struct iovec *parts, int count, off_t position) {
     return pwritev64(file, parts, count, position);
+}
+
+ssize_t pwritev64v2(int file, const struct iovec *parts, int count, off64_t position, int flags) {
+    return write_fails() ? -1 : real_pwritev2(file, parts, count, position, flags);
+}
+
+ssize_t pwritev2(int file, const struct iovec *parts, int count, off_t position, int flags) {
+    return pwritev64v2(file, parts, count, position, flags);
 }
