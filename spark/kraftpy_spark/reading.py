@@ -7,6 +7,7 @@ is kept between two ranges. The next fetch is under way while Spark takes the ro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -61,7 +62,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
                 consumer.seek(where, position)
                 continue
             for part in found:
-                rows = _rows(options, wanted, part.batches)
+                rows = _rows(options, replace(wanted, start=position), part.batches)
                 if rows.num_rows:
                     yield rows
             reached = consumer.position(where)
@@ -92,7 +93,7 @@ def _after_loss(
 
 
 def _rows(options: SourceOptions, wanted: OffsetRange, batches: list[AnyBatch]) -> pa.RecordBatch:
-    """Those of the records that are in the range."""
+    """Those of the records that are in the range: batches may begin before it, and end after."""
     modern = [batch for batch in batches if isinstance(batch, RecordBatch)]
     if len(modern) != len(batches):
         raise InvalidRecord(
