@@ -27,6 +27,7 @@ from kraftpy.api.leader_hints import LeaderHints, is_misdirected
 from kraftpy.api.partition_view import INTERNAL_TOPICS
 from kraftpy.api.produce_append import ProduceAppend, fail, fail_by
 from kraftpy.api.transactional_produce import ProduceVerification
+from kraftpy.broker.awaited_leader import AwaitedLeader
 from kraftpy.broker.delayed_produce import DelayedProduce, PendingAppend, expired_produce
 from kraftpy.broker.hosted_replicas import HostedReplicas
 from kraftpy.broker.partition import ALL_IN_SYNC, Partition, ReplicaError
@@ -100,41 +101,63 @@ class ProduceHandler(Handler):
         self._registry = registry
 
     def handle(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+        return self._begin(request, context, request.timeout_ms)
+
+    def _begin(
+        self, request: ProduceRequest, context: RequestContext, left_ms: int
+    ) -> ProduceResponse | None:
+        """Carry it out, if nothing must be waited for that can come in the time that is left."""
         answer = ProduceResponse()
-        appends = self._admit(request, context, answer)
+        failures: list[tuple[ErrorCode, Partition | None]] = []
+        appends = self._admit(request, context, answer, failures)
         partition_count = sum(len(topic.partition_data) for topic in request.topic_data)
-        if len(appends) < partition_count and self._has_to_wait(request, answer, context):
+        if len(appends) < partition_count and self._has_to_wait(request, answer, context, left_ms):
             return None
+        for code, partition in failures:
+            self._count_failure(code, partition)
         acks = request.acks
         if acks not in (ALL_IN_SYNC, _NO_ACKS, _LEADER_ONLY):
             for each in appends:
                 fail(each.result, ErrorCode.INVALID_REQUIRED_ACKS)
             return self._finished(answer, context)
         if request.transactional_id is not None and self._verification is not None:
-            return self._append_verified(self._verification, request, appends, answer, context)
-        return self._append_all(appends, acks, request.timeout_ms, answer, context)
+            return self._append_verified(
+                self._verification, request, appends, answer, context, left_ms=left_ms
+            )
+        return self._append_all(appends, acks, left_ms, answer, context)
 
     def _has_to_wait(
-        self, request: ProduceRequest, answer: ProduceResponse, context: RequestContext
+        self,
+        request: ProduceRequest,
+        answer: ProduceResponse,
+        context: RequestContext,
+        left_ms: int,
     ) -> bool:
         """Whether a partition is about to be led here; the request begins anew when it is.
 
         Otherwise a producer without acknowledgements would lose what it sends to a new topic.
         """
+        if left_ms <= 0:
+            return False
+        began_ms = self._clock.monotonic_ms()
 
-        def resume() -> None:
-            context.resume(lambda: self.handle(request, context))
+        def go_on() -> None:
+            waited_ms = self._clock.monotonic_ms() - began_ms
+            context.resume(lambda: self._begin(request, context, max(0, left_ms - waited_ms)))
 
+        wait = AwaitedLeader(left_ms, go_on)
         for topic in answer.responses:
             for result in topic.partition_responses:
                 if (
                     result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
                     and self._replicas.await_leader(
-                        topic.name, topic.topic_id, result.index, resume
+                        topic.name, topic.topic_id, result.index, wait.led
                     )
                 ):
                     _keep_records(request)
                     context.keep_order()
+                    name = (topic.name, result.index)
+                    self._replicas.produce_purgatory.try_complete_else_watch(wait, [name])
                     return True
         return False
 
@@ -145,14 +168,16 @@ class ProduceHandler(Handler):
         appends: list[ProduceAppend],
         answer: ProduceResponse,
         context: RequestContext,
+        *,
+        left_ms: int,
     ) -> ProduceResponse | None:
         """Append when the transaction coordinator has spoken, if it must be asked."""
-        acks, timeout_ms = request.acks, request.timeout_ms
+        acks = request.acks
         unverified = verification.begin(appends, context.api_version)
 
         def append() -> ProduceResponse | None:
             verified = [each for each in appends if not each.has_failed]
-            return self._append_all(verified, acks, timeout_ms, answer, context)
+            return self._append_all(verified, acks, left_ms, answer, context)
 
         if not unverified:
             return append()
@@ -191,9 +216,16 @@ class ProduceHandler(Handler):
         return self._finished(answer, context)
 
     def _admit(
-        self, request: ProduceRequest, context: RequestContext, answer: ProduceResponse
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        answer: ProduceResponse,
+        failures: list[tuple[ErrorCode, Partition | None]],
     ) -> list[ProduceAppend]:
-        """What can be appended as far as one can tell beforehand; the rest fails in `answer`."""
+        """What can be appended as far as one can tell beforehand; the rest fails in `answer`.
+
+        `failures` are what is to be counted, once: the request may have to begin anew.
+        """
         version = context.api_version
         replicas = self._replicas
         appends = []
@@ -214,13 +246,13 @@ class ProduceHandler(Handler):
                     found = replicas.lookup((topic.name, data.index))
                 if isinstance(found, ErrorCode):
                     fail(result, found)
-                    self._count_failure(found, None)
+                    failures.append((found, None))
                     continue
                 try:
                     batch = single_batch(cast("_Records", data.records), produce_version=version)
                 except RecordDataError as error:
                     fail_by(result, error)
-                    self._count_failure(error.error_code, found)
+                    failures.append((error.error_code, found))
                     continue
                 is_transactional = is_transactional or batch.is_transactional
                 if (
