@@ -19,9 +19,11 @@ the workload is meant, and everything is what msgpack can carry:
                 A record or ack may have a third element, a map of EXTRAS (below).
                 meta `transactional` says that the operation was one transaction; its meta may also
                 have `transactional_id`, `producer_id`, `producer_epoch`, `commit_ns` (when commit
-                was asked for), `outcome` ("committed", "aborted": what EndTxn's answer confirmed;
-                "commit-refused": a definite error) and `offsets`, {"group": g, "offsets":
-                {k: [offset, id]}}.
+                was asked for) and `outcome` ("committed", "aborted": what EndTxn's answer
+                confirmed; "commit-refused": a definite error). The meta of any of the three has
+                `offsets`, {"group": g, "offsets": {k: [offset, id or None]}}, if it committed
+                offsets: in its transaction, or after a poll in a group. In the latter case an
+                `error` beside ok says that only the commit failed.
     crash       None -> always info
     commit      {k: [offset, id]} -> the same; the id is unique for each commit and stored as
                 metadata; meta `group`, `member`, `generation`
@@ -33,7 +35,9 @@ the workload is meant, and everything is what msgpack can carry:
                 The invocation says what the member told the coordinator: generation 0 or absent
                 for a join, and `owned`, what it still holds. The member epoch of the newer
                 protocol is a generation here. One whose members are on different epochs at a
-                time gives the completion "target", the epoch of the target assignment.
+                time gives the completion "target", the epoch of the target assignment. A view
+                from a client's memory, not from an answer, has "local": true. A static member
+                has "instance".
     leave       {"group", "member"} -> the same
     group_state {"group"} -> {"group", "state", "generation"}
     init_producer  {"transactional_id"} -> {"transactional_id", "producer_id", "producer_epoch"}

@@ -1,9 +1,10 @@
 """From a history to a verdict: every anomaly in it, and which of them its configuration forbids.
 
 `check` is the door. One module has one family of anomalies, and its docstring their theory:
-`data` and `order` what happened to values, `offsets` what the log said about itself, `groups`,
-`transactions` with `cycles`, and `linearizability` for metadata. They share `versions`, the order
-of values that the history implies. `matrix` says what counts, `vacuity` whether enough happened.
+`data` and `order` what happened to values, `offsets` what the log said about itself, `groups` and
+`group_offsets`, `transactions` and `cycles`, `replicas` what the audit found, `metadata`. They
+share `versions`, the order of values that the history implies. `matrix` says what counts against a
+run, `vacuity` whether enough happened in it.
 """
 
 from kraftpy.verify.checkers.audit import Audit, AuditedBatch, AuditedRecord, ReplicaAudit

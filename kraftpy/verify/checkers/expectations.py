@@ -50,6 +50,8 @@ class Expectations:
     retention: bool = False
     """Retention or compaction was on: log starts may rise by themselves, offsets may vanish."""
     auto_commit: bool = False
+    epoch_per_transaction: bool = False
+    """Every transaction has a producer epoch of its own, so an epoch has one outcome."""
     copy_inputs: tuple[int, ...] = ()
     """Keys of which every value must be copied exactly once, in order (W5)."""
     bank_total: int | None = None
