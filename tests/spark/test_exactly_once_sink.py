@@ -1,0 +1,223 @@
+"""Rows into topics exactly once: attempts that die, that come twice, and that come too late.
+
+What a task does is tried without Spark, attempt by attempt, against kraftpy and against Apache
+Kafka. With Spark, a query is stopped between its rows and its commit, and tasks fail when they are
+done. The same is done at least once, to show that the test sees what is there twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from kraftpy_spark.exactly_once import (
+    DigestMismatch,
+    MarkAhead,
+    PlanChanged,
+    Task,
+    check_batch,
+    write_task,
+)
+from kraftpy_spark.options import SinkOptions
+from kraftpy_spark.topics import TopicMissing
+from kraftpy_spark.writing import Written
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from spark.spark_brokers import Route, SparkBroker
+
+from kraftpy.client.blocking_clients import BlockingProducer
+from kraftpy.client.transaction_errors import ProducerFenced
+from spark import failing_sink
+
+QUERY_SECONDS = 240
+ROWS = tuple(b"row %d" % number for number in range(2_500))
+
+
+@pytest.fixture(scope="module")
+def query_ids() -> count[int]:
+    return count(1)
+
+
+@pytest.fixture
+def task(query_ids: count[int]) -> Task:
+    """The first of a query of its own."""
+    return Task(f"query-{next(query_ids)}", batch_id=0, partition_id=0)
+
+
+def options_of(broker: SparkBroker, topic: str | None) -> SinkOptions:
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "deliveryGuarantee": "exactly-once",
+        "kafka.batch.size": "4000",
+    }
+    if topic is not None:
+        options["topic"] = topic
+    return SinkOptions.parse(options, is_stream=True)
+
+
+def write(broker: SparkBroker, topic: str, task: Task, values: Sequence[bytes] = ROWS) -> Written:
+    batches = [
+        pa.record_batch({"value": pa.array(values[start : start + 1_000], pa.binary())})
+        for start in range(0, len(values), 1_000)
+    ]
+    return write_task(options_of(broker, topic), task, iter(batches))
+
+
+def counts(broker: SparkBroker, topic: str, partitions: int = 2) -> Counter[bytes | None]:
+    return Counter(broker.values(topic, partitions))
+
+
+def test_an_attempt_after_a_success_writes_nothing(broker: SparkBroker, task: Task) -> None:
+    topic = broker.topic(2)
+    assert write(broker, topic, task) == Written(len(ROWS), task.query_id, topic)
+    # The order of rows is not Spark's promise.
+    again = write(broker, topic, task, ROWS[::-1])
+    assert again == Written(len(ROWS), task.query_id, topic, was_there=True)
+    assert counts(broker, topic) == Counter(ROWS)
+    write(broker, topic, replace(task, batch_id=1))
+    write(broker, topic, replace(task, partition_id=1))
+    assert counts(broker, topic) == Counter(ROWS * 3)
+
+
+def test_an_attempt_after_a_death_writes_all(broker: SparkBroker, task: Task) -> None:
+    """The dead one had sent its rows, and left its transaction open."""
+    topic = broker.topic(2)
+    settings = replace(options_of(broker, topic).producer, transactional_id=task.name)
+    dead = BlockingProducer(broker.addresses, settings)
+    dead.init_transactions()
+    dead.begin_transaction()
+    for row in ROWS:
+        dead.send(topic, row)
+    dead.flush()
+    assert not write(broker, topic, task).was_there
+    # It was not dead, only late.
+    with pytest.raises(ProducerFenced):
+        dead.commit_transaction()
+    dead.close()
+    assert counts(broker, topic) == Counter(ROWS)
+
+
+def test_other_rows_for_the_same_batch_are_an_error(broker: SparkBroker, task: Task) -> None:
+    topic = broker.topic(2)
+    write(broker, topic, task)
+    for other in (ROWS[:-1], (*ROWS[:-1], b"other"), (*ROWS, ROWS[0]), ()):
+        with pytest.raises(DigestMismatch, match="not deterministic"):
+            write(broker, topic, task, other)
+    assert counts(broker, topic) == Counter(ROWS)
+
+
+def test_an_old_checkpoint_is_an_error(broker: SparkBroker, task: Task) -> None:
+    topic = broker.topic(2)
+    write(broker, topic, replace(task, batch_id=7))
+    with pytest.raises(MarkAhead, match="old copy"):
+        write(broker, topic, replace(task, batch_id=6))
+    assert counts(broker, topic) == Counter(ROWS)
+
+
+def test_a_task_that_the_plan_no_longer_has_is_an_error(broker: SparkBroker, task: Task) -> None:
+    topic = broker.topic(2)
+    message = write(broker, topic, replace(task, partition_id=2))
+    options = options_of(broker, topic)
+    check_batch(options, [message] * 3, batch_id=0)
+    check_batch(options, [message] * 2, batch_id=1)
+    with pytest.raises(PlanChanged, match="with 2 tasks"):
+        check_batch(options, [message] * 2, batch_id=0)
+
+
+def test_no_rows_leave_no_trace(broker: SparkBroker, task: Task) -> None:
+    topic = broker.topic(2)
+    assert write(broker, topic, task, ()) == Written(0, task.query_id, topic)
+    assert write_task(options_of(broker, None), task, iter(())) == Written(0)
+    assert counts(broker, topic) == Counter()
+    assert broker.end_offsets(topic, 2) == {0: 0, 1: 0}
+
+
+def test_rows_that_name_their_topics_are_one_transaction(broker: SparkBroker, task: Task) -> None:
+    one, two = broker.topic(1), broker.topic(1)
+    rows = pa.record_batch({"topic": pa.array([one, two, one]), "value": pa.array(["a", "b", "c"])})
+    options = options_of(broker, None)
+    for was_there in (False, True):
+        assert write_task(options, task, iter([rows])).was_there == was_there
+    assert (broker.values(one), broker.values(two)) == ([b"a", b"c"], [b"b"])
+
+
+def test_a_topic_that_is_missing_is_named(broker: SparkBroker, task: Task) -> None:
+    with pytest.raises(TopicMissing, match="kraftpy topics create nowhere"):
+        write(broker, "nowhere", task)
+
+
+def run(frame: DataFrame, format_name: str, route: Route, folder: Path, **options: str) -> None:
+    """A query over what is there, until it ends."""
+    writer = route.write_stream(frame, folder, **options).format(format_name)
+    query = writer.trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(QUERY_SECONDS), query.status
+    finally:
+        query.stop()
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """As if the query had been stopped when its rows were written, and before it knew."""
+    commits = [path for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()]
+    last = max(commits, key=lambda path: int(path.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def own_route(spark: SparkSession, kraftpy_nodes: SparkBroker) -> Route:
+    return Route("kraftpy", kraftpy_nodes, spark)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_query_that_is_stopped_before_its_commit(
+    own_route: Route, tmp_path: Path, guarantee: str
+) -> None:
+    broker = own_route.broker
+    source, target = broker.topic(2), broker.topic(2)
+    broker.produce(source, ROWS)
+    stream = own_route.stream(
+        subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="1500"
+    )
+    options = {"topic": target, "deliveryGuarantee": guarantee}
+    for _ in range(2):
+        run(stream.select("value"), "kraftpy", own_route, tmp_path, **options)
+        forget_last_commit(tmp_path)
+    found = counts(broker, target)
+    assert set(found) == set(ROWS)
+    is_once = found == Counter(ROWS)
+    assert is_once == (guarantee == "exactly-once")
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_tasks_that_fail_after_their_work(own_route: Route, tmp_path: Path, guarantee: str) -> None:
+    broker = own_route.broker
+    cloudpickle.register_pickle_by_value(failing_sink)
+    own_route.spark.dataSource.register(failing_sink.FailingDataSource)
+    source, target = broker.topic(2), broker.topic(2)
+    broker.produce(source, ROWS)
+    stream = own_route.stream(subscribe=source, startingOffsets="earliest").select("value")
+    options = {"topic": target, "deliveryGuarantee": guarantee}
+    run(stream, "kraftpy-failing", own_route, tmp_path, **options)
+    copies = 1 if guarantee == "exactly-once" else 2
+    assert counts(broker, target) == Counter(ROWS * copies)
+
+
+def test_a_query_that_is_not_deterministic_is_told(own_route: Route, tmp_path: Path) -> None:
+    broker = own_route.broker
+    source, target = broker.topic(1), broker.topic(1)
+    broker.produce(source, [b"x"])
+    stream = own_route.stream(subscribe=source, startingOffsets="earliest")
+    stream = stream.selectExpr("uuid() AS value")
+    options = {"topic": target, "deliveryGuarantee": "exactly-once"}
+    run(stream, "kraftpy", own_route, tmp_path, **options)
+    forget_last_commit(tmp_path)
+    with pytest.raises(StreamingQueryException, match="not deterministic"):
+        run(stream, "kraftpy", own_route, tmp_path, **options)
+    assert len(broker.values(target)) == 1
