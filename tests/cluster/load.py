@@ -36,8 +36,10 @@ class Load:
 
     topic: str
     sent_count: int = 0
-    acknowledged: list[tuple[float, int, int]] = field(default_factory=list)
-    """Time, offset and value."""
+    acknowledged: list[tuple[float, int | None, int]] = field(default_factory=list)
+    """Time, offset and value. librdkafka tells no offset of what an idempotent producer has not
+    heard about, while something behind it was acknowledged: it must be there then.
+    """
     failures: list[str] = field(default_factory=list)
     is_stopped: bool = False
 
@@ -49,6 +51,16 @@ class Load:
     def longest_gap_seconds(self) -> float:
         """Between two acknowledgements."""
         return max(after[0] - before[0] for before, after in pairwise(self.acknowledged))
+
+    def missing_in(self, found: list[tuple[int, int]]) -> list[tuple[int | None, int]]:
+        """What was acknowledged, and is not among these offsets and values where it was said."""
+        value_at = dict(found)
+        values = set(value_at.values())
+        return [
+            (offset, value)
+            for _, offset, value in self.acknowledged
+            if (value not in values if offset is None else value_at.get(offset) != value)
+        ]
 
     async def wait_acknowledged(self, count: int) -> None:
         """Return when so many more are acknowledged."""
@@ -85,7 +97,7 @@ class Load:
             self.failures.append(str(error))
         else:
             value = int(message.value() or b"")
-            self.acknowledged.append((time.monotonic(), message.offset() or 0, value))
+            self.acknowledged.append((time.monotonic(), message.offset(), value))
 
 
 @asynccontextmanager

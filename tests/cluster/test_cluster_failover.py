@@ -40,10 +40,8 @@ async def nothing_is_lost(cluster: Cluster, loads: list[Load], *, is_exact: bool
     """
     found = await consume_all(cluster.bootstrap, TOPIC.name)
     assert [offset for offset, _ in found] == list(range(len(found)))
-    value_at = dict(found)
     for load in loads:
-        missing = [each for each in load.acknowledged if value_at.get(each[1]) != each[2]]
-        assert missing == []
+        assert load.missing_in(found) == []
         assert load.failures == []
     if is_exact:
         assert [value for _, value in found] == [
