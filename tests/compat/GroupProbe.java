@@ -31,7 +31,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 public class GroupProbe {
     static final int PARTITIONS = 4;
     static final int RECORDS = 200;
-    static final long SECONDS = 30;
+    static final long SECONDS = 90;
     static String servers;
     static String protocol;
     static String topic;

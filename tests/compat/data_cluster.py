@@ -26,8 +26,8 @@ from kraftpy.protocol.schema.k02_list_offsets import (
 )
 from kraftpy.protocol.schema.k03_metadata import MetadataRequest, MetadataRequestTopic
 
-SECONDS = 20
-STOP_TIMEOUT_SECONDS = 30
+SECONDS = 60
+STOP_TIMEOUT_SECONDS = 60
 MEBIBYTE = 1 << 20
 
 

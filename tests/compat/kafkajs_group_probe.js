@@ -5,7 +5,7 @@ const { Kafka, logLevel } = require("kafkajs");
 const [servers, source, target] = process.argv.slice(2);
 const PARTITIONS = 4;
 const RECORDS = 200;
-const SECONDS = 30;
+const SECONDS = 90;
 const EXPECTED = [
   "The group is rebalancing, so a rejoin is needed",
   "The group coordinator is not available",
@@ -14,6 +14,8 @@ const complaints = [];
 const kafka = new Kafka({
   clientId: "probe",
   brokers: servers.split(","),
+  // One second, if nothing is said, which is not enough for everybody on a busy machine.
+  connectionTimeout: 30000,
   logLevel: logLevel.WARN,
   logCreator: () => ({ namespace, log }) => {
     // What every member hears when others come or go is no complaint, nor what the first one of a
@@ -38,7 +40,8 @@ async function until(what, condition) {
 async function join(groupId) {
   const consumer = kafka.consumer({
     groupId,
-    sessionTimeout: 6000,
+    // Nobody is lost here, however long one has to wait for the processor.
+    sessionTimeout: 60000,
     heartbeatInterval: 500,
     maxWaitTimeInMs: 200,
   });

@@ -9,6 +9,8 @@ async function main() {
   const kafka = new Kafka({
     clientId: "probe",
     brokers: servers.split(","),
+    // One second, if nothing is said, which is not enough for everybody on a busy machine.
+    connectionTimeout: 30000,
     logLevel: logLevel.WARN,
     logCreator: () => ({ namespace, log }) => complaints.push(`${namespace}: ${log.message}`),
   });

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LISTENERS = "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
-STOP_TIMEOUT_SECONDS = 20
+STOP_TIMEOUT_SECONDS = 60
 
 
 @dataclass

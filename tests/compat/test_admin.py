@@ -28,7 +28,7 @@ from support.kafka_jars import run_java
 
 pytestmark = pytest.mark.compat
 
-SECONDS = 20
+SECONDS = 60
 
 
 @pytest.fixture(scope="module")

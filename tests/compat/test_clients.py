@@ -40,13 +40,13 @@ def test_confluent_kafka(node: NodeProcess) -> None:
     admin = AdminClient(
         {"bootstrap.servers": node.bootstrap, "error_cb": errors.append}, logger=logger
     )
-    metadata = admin.list_topics(timeout=20)
+    metadata = admin.list_topics(timeout=60)
     assert metadata.cluster_id == node.cluster_id
     assert metadata.controller_id == NODE_ID
     brokers = [f"{broker.id}@{broker.host}:{broker.port}" for broker in metadata.brokers.values()]
     assert brokers == [f"{NODE_ID}@{node.bootstrap}"]
     assert metadata.topics == {}
-    missing = admin.list_topics(topic="missing", timeout=20).topics["missing"]
+    missing = admin.list_topics(topic="missing", timeout=60).topics["missing"]
     assert missing.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     admin.poll(0)
     assert (complaints.lines, errors) == ([], [])
@@ -99,7 +99,7 @@ def test_kcat(node: NodeProcess) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )
     assert (done.returncode, done.stderr) == (0, "")
     listing = json.loads(done.stdout)

@@ -48,7 +48,7 @@ def test_go_clients(cluster: DataCluster, probe: Path, client: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )
     assert done.stderr == ""
     assert done.returncode == 0

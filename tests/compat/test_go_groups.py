@@ -28,7 +28,7 @@ def test_groups_and_transactions(three_nodes: DataCluster, probe: Path, client: 
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=280,
     )
     assert done.stderr == ""
     assert done.returncode == 0

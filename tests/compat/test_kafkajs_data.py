@@ -17,7 +17,7 @@ pytestmark = pytest.mark.compat
 
 VERSION = "2.2.4"
 PROBE = Path(__file__).with_name("kafkajs_probe.js")
-INSTALL_TIMEOUT_SECONDS = 120
+INSTALL_TIMEOUT_SECONDS = 280
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,7 @@ def test_kafkajs(cluster: DataCluster, kafkajs: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )
     assert done.stderr == ""
     found = json.loads(done.stdout)

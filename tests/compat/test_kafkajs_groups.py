@@ -29,7 +29,7 @@ def test_groups_and_transactions(three_nodes: DataCluster, kafkajs: Path) -> Non
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=280,
     )
     assert done.stderr == ""
     assert json.loads(done.stdout) == {

@@ -274,7 +274,7 @@ def run_kcat(cluster: DataCluster, *arguments: str, stdin: str = "") -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

@@ -266,7 +266,7 @@ def test_administration(servers: list[Address], kit: Kit) -> None:
 def kraftpy(kafka: Server, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kraftpy.cli.main", *arguments, "-b", bootstrap(kafka)]
     return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, check=False, timeout=60
+        command, input=stdin, capture_output=True, text=True, check=False, timeout=200
     )
 
 

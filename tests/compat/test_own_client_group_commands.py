@@ -22,7 +22,7 @@ POLL_MS = 100
 
 def kraftpy(cluster: DataCluster, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kraftpy.cli.main", *words, "-b", cluster.bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
 
 
 def facts(cluster: DataCluster, *words: str) -> Any:
