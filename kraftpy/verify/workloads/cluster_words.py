@@ -40,7 +40,7 @@ class Metadata:
             return Plan(
                 "md_create", {"topic": topic, "partitions": partitions, "value": self._next_value()}
             )
-        if drawn < 0.95:
+        if drawn < 0.9:
             return Plan("md_write", {"topic": topic, "value": self._next_value()})
         return Plan("md_delete", {"topic": topic})
 
@@ -75,8 +75,10 @@ class Membership:
         if state.is_fresh:
             return Plan("join_view", {"subscribed": self.keys.live})
         if self._crashes.is_due(state.slot, state.now_ms):
-            return Plan("crash") if self._random.random() < 0.5 else Plan("leave", {})
+            return Plan("crash")
         drawn = self._random.random()
+        if drawn < 0.05:
+            return Plan("leave", {})
         if drawn < 0.7:
             return Plan("join_view", {"subscribed": self.keys.live})
         if drawn < 0.9:

@@ -247,6 +247,7 @@ def _client_settings(spec: ClientSpec) -> ClientSettings:
         client_id=spec.client_id,
         request_timeout_ms=spec.request_timeout_ms,
         socket_connection_setup_timeout_ms=spec.request_timeout_ms,
+        max_versions=spec.max_versions,
     )
 
 

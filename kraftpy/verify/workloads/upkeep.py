@@ -45,7 +45,7 @@ class LogOffsets(QueueGenerator):
     """W11: W1 with questions about the ends of logs, and deletions of what was read."""
 
     _ASK_P = 0.2
-    _DELETE_P = 0.01
+    _DELETE_P = 0.03
 
     def next(self, state: SlotState) -> Plan | None:
         drawn = self._random.random()
