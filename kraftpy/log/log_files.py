@@ -151,9 +151,25 @@ class LogFiles:
         await self.snapshots.sync()
         for segment in segments:
             await segment.sync()
+            self._note_new_name(segment)
         if self._names_changed:
             self._names_changed = False
             await self.sync_names()
+
+    async def sync_aborted(self, segment: Segment) -> None:
+        """Make a rebuilt transaction index durable: if it were lost, nobody would miss it.
+
+        That other indexes are damaged or lost is seen at the next start.
+        """
+        await segment.transaction_index.sync()
+        self._note_new_name(segment)
+        if self._names_changed:
+            await self.sync_names()
+
+    def _note_new_name(self, segment: Segment) -> None:
+        if segment.transaction_index.has_new_name:
+            segment.transaction_index.has_new_name = False
+            self._names_changed = True
 
     async def sync_names(self) -> None:
         await self._environment.disk.sync_directory(self.directory)

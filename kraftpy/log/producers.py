@@ -418,8 +418,13 @@ class ProducerState:
         )
 
     def take_snapshot(self) -> tuple[int, bytes] | None:
-        """What to write as `<offset>.snapshot`; None when the latest one covers it all."""
-        if self.map_end_offset <= self.snapshot_offset:
+        """What to write as `<offset>.snapshot`; None when the latest one covers it all.
+
+        And none while a marker is not replicated: who starts from the snapshot would take its
+        transaction for decided, show its records, and have the cleaner remove what they replace,
+        although the marker may still be cut off.
+        """
+        if self.map_end_offset <= self.snapshot_offset or self._unreplicated:
             return None
         self.snapshot_offset = self.map_end_offset
         return self.map_end_offset, encode_snapshot(self._producers.values())

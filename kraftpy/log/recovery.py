@@ -183,6 +183,9 @@ class Recovery:
             # What is cut off must not come back behind what is appended next.
             await segment.log_file.sync()
         segment.make_inactive()
+        if not is_unflushed:
+            # The next start takes it for durable.
+            await self._files.sync_aborted(segment)
         if following is None:
             self._producers.advance(next_offset)
         else:

@@ -47,12 +47,14 @@ class AbortedSearch(NamedTuple):
 class TransactionIndex:
     """Over a file that need not exist: `exists` tells whether it does, and `file` makes it."""
 
-    __slots__ = ("_base_offset", "_entries", "_exists", "_file", "_last_offset")
+    __slots__ = ("_base_offset", "_entries", "_exists", "_file", "_last_offset", "has_new_name")
 
     def __init__(self, file: File, base_offset: int, *, exists: bool) -> None:
         self._file = file
         self._base_offset = base_offset
         self._exists = exists
+        # Whether the file was made here, and its directory has not been synced since.
+        self.has_new_name = False
         # None until they are needed, so that loading a log reads nothing.
         self._entries: int | None = None if exists else 0
         self._last_offset: int | None = None
@@ -83,6 +85,7 @@ class TransactionIndex:
                 f"the one at {self._last_offset}"
             )
         # Opening creates the file, whether or not the writing goes well.
+        self.has_new_name = self.has_new_name or not self._exists
         self._exists = True
         self._file.pwrite([_ENTRY.pack(_VERSION, *transaction)], count * ENTRY_BYTES)
         self._entries = count + 1
