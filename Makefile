@@ -40,7 +40,7 @@ lint: $(VENV)/.test  ## ruff: style, trio's ASYNC rules, no way around kraftpy/w
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/ruff format --check $(SOURCES)
 
-types: $(VENV)/.test  ## mypy --strict on kraftpy
+types: $(VENV)/.test  ## mypy --strict on everything but the tests
 	@echo "make: types"
 	@$(BIN)/mypy
 
@@ -78,14 +78,14 @@ sim: $(VENV)/.test  ## the Raft quorum, whole clusters, coordinators, under SEED
 	@$(BIN)/python -m kraftpy.sim.cluster_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 20000
 	@echo "make: simulating coordinators, $(SEEDS) seeds of 5,000 events"
 	@$(BIN)/python -m kraftpy.sim.coordinator_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 5000
+	@echo "make: simulating logs on disks that lose power, $(SEEDS) seeds of 300 steps"
+	@$(BIN)/python -m kraftpy.sim.storage_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 300 --quiet
+	@echo "make: simulating connections, $(SEEDS) seeds of 60 connections"
+	@$(BIN)/python -m kraftpy.sim.server_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 60 --quiet
 
 exam: $(VENV)/.test  ## does the simulation find every seeded bug within 500 seeds?
 	@echo "make: the exam"
-	@$(BIN)/python tests/bugs/raft_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
-	@$(BIN)/python tests/bugs/controller_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
-	@$(BIN)/python tests/bugs/replication_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
-	@$(BIN)/python tests/bugs/coordinator_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
-	@$(BIN)/python tests/bugs/transaction_bugs.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
+	@$(BIN)/python tests/bugs/exam.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
 
 spark-jars: $(SPARK_JARS)/pom.xml  ## fetch Spark's own Kafka connector with Maven; spark.jars takes what it prints
 	@ls $(SPARK_JARS)/*.jar | paste -s -d ,

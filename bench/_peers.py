@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 START_TIMEOUT_SECONDS = 60
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -241,9 +242,14 @@ def _wait_for_brokers(servers: list[Server]) -> None:
 
     for server in servers:
         wait_for_port(server)
-    backoff = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 50}
-    quiet = {"log_level": 0, "error_cb": lambda _: None}
-    admin = AdminClient({"bootstrap.servers": _bootstrap(servers), **backoff, **quiet})
+    settings: dict[str, Any] = {
+        "bootstrap.servers": _bootstrap(servers),
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 50,
+        "log_level": 0,
+        "error_cb": lambda _: None,
+    }
+    admin = AdminClient(settings)
     deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(KafkaException):

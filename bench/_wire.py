@@ -10,11 +10,12 @@ import selectors
 import socket
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from kraftpy.protocol.frames import decode_response, encode_request
 from kraftpy.protocol.registry import API
 from kraftpy.protocol.tables import Request
+from kraftpy.world import Buffer
 
 TIMEOUT_SECONDS = 30.0
 _SIZE_BYTES = 4
@@ -22,7 +23,8 @@ _READ_BYTES = 1 << 20
 
 
 def frame_of(request: Request, version: int) -> bytes:
-    return b"".join(bytes(part) for part in encode_request(request, version, 1, "bench"))
+    parts = cast("list[Buffer]", encode_request(request, version, 1, "bench"))
+    return b"".join(bytes(part) for part in parts)
 
 
 def answer_of(request: Request, version: int, frame: bytes) -> Any:

@@ -28,6 +28,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import trio
 from confluent_kafka import Producer, admin
@@ -169,7 +170,7 @@ def set_topic(client: admin.AdminClient, key: str, value: str) -> None:
 
 def fill(kafka: Server) -> int:
     """Make the topic and seal its segments; where the last of them ends."""
-    address = {"bootstrap.servers": f"{kafka.host}:{kafka.port}"}
+    address: dict[str, Any] = {"bootstrap.servers": f"{kafka.host}:{kafka.port}"}
     client = admin.AdminClient(address)
     config = {
         "cleanup.policy": "compact",

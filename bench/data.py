@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench._peers import Cluster, kafka_cluster, kraftpy_cluster
@@ -229,12 +229,15 @@ def acknowledge(cluster: Cluster, topic: str) -> list[float]:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, **AT_ONCE})
     value = random.randbytes(SMALL_BYTES)
     times = []
-    failed = []
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
     for _ in range(MESSAGES + WARM_UP):
         started = time.perf_counter()
-        producer.produce(
-            topic, value, partition=0, on_delivery=lambda error, _: error and failed.append(error)
-        )
+        producer.produce(topic, value, partition=0, on_delivery=delivered)
         while len(producer):
             producer.poll(1)
         times.append(time.perf_counter() - started)

@@ -26,6 +26,7 @@ from kraftpy.broker.hosted_replicas import HostedReplicas
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.broker.partition import Partition
 from kraftpy.broker.purgatories import PurgatorySettings, ReplicaPurgatories
+from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.manager import LogManager
 from kraftpy.log.manager_settings import LogManagerSettings
@@ -34,6 +35,7 @@ from kraftpy.net.service import Part
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.observe.request_metrics import RequestMetrics
 from kraftpy.observe.topic_metrics import TopicMetrics
+from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.frames import encode_request
 from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema.k00_produce import (
@@ -67,12 +69,16 @@ class Replicas(HostedReplicas):
 
     def __init__(self, world: World, registry: MetricRegistry) -> None:
         self.hosted = HostedPartitions()
-        self.lookup = self.hosted.lookup  # type: ignore[method-assign]
-        self.lookup_by_id = self.hosted.lookup_by_id  # type: ignore[method-assign]
         self._waits = ReplicaPurgatories(1, PurgatorySettings(), world.clock, registry)
         self.produce_purgatory = self._waits.produce
         self.fetch_purgatory = self._waits.fetch
         self.delete_records_purgatory = self._waits.delete_records
+
+    def lookup(self, topic_partition: TopicPartition) -> Partition | ErrorCode:
+        return self.hosted.lookup(topic_partition)
+
+    def lookup_by_id(self, topic_id: Uuid, partition_id: int) -> Partition | ErrorCode:
+        return self.hosted.lookup_by_id(topic_id, partition_id)
 
     def is_alive(self, broker_id: int) -> bool:
         return True

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench._peers import Cluster, kafka_cluster, kraftpy_cluster
@@ -105,13 +105,13 @@ def wait_for_replicas(admin: AdminClient, topic: str, count: int) -> None:
 def write_to_all(cluster: Cluster, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **EAGER})
     failed: list[object] = []
+
+    def delivered(error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
     for partition in range(count):
-        producer.produce(
-            topic,
-            b"x",
-            partition=partition,
-            on_delivery=lambda error, _: error and failed.append(error),
-        )
+        producer.produce(topic, b"x", partition=partition, on_delivery=delivered)
     left = producer.flush(TIMEOUT_SECONDS)
     if left or failed:
         raise SystemExit(f"{cluster.name}: {left + len(failed):,} records were not written")

@@ -174,12 +174,12 @@ def main() -> None:
         cost = _fresh(_FIRST_USE.format(key=key, version=version))
         print(f"protocol: first {name} request v{version}, both ways: {cost:.1f} ms (goal 5)")
     for version in (7, 9, 13):
-        message = produce_request(version, FULL_BATCH)
-        print(_compare("Produce request, 6 full batches", message, version))
+        request = produce_request(version, FULL_BATCH)
+        print(_compare("Produce request, 6 full batches", request, version))
     print(_compare("Produce request, 6 batches of 512 B", produce_request(9, SMALL_BATCH), 9))
     for version in (11, 17):
-        message = fetch_response(version, FULL_BATCH)
-        print(_compare("Fetch response, 6 full batches", message, version))
+        response = fetch_response(version, FULL_BATCH)
+        print(_compare("Fetch response, 6 full batches", response, version))
     print(_compare("Fetch response, 6 batches of 512 B", fetch_response(17, SMALL_BATCH), 17))
     for version in (8, 12):
         print(_compare("Metadata response, 60 partitions", metadata_response(), version))
