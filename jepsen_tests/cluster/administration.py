@@ -129,13 +129,16 @@ class Administration:
 
     async def remove_voter(self, node: int, controllers: dict[int, Address]) -> None:
         directory = await self._directory_of(node)
-        request = RemoveRaftVoterRequest(voter_id=node, voter_directory_id=directory)
+        request = RemoveRaftVoterRequest(
+            cluster_id=None, voter_id=node, voter_directory_id=directory
+        )
         await self._ask_leader(request, controllers)
 
     async def add_voter(self, node: int, controllers: dict[int, Address]) -> None:
         directory = await self._directory_of(node)
         host, port = controllers[node]
         request = AddRaftVoterRequest(
+            cluster_id=None,
             timeout_ms=_TIMEOUT_MS,
             voter_id=node,
             voter_directory_id=directory,

@@ -195,7 +195,6 @@ class JepsenCluster:
         with self._world.clock.move_on_after(seconds):
             while not await self._is_well():
                 await self._world.clock.sleep(_POLL_SECONDS)
-            await self.bring_back_voters()
             return
         raise HarnessError(f"not well again {seconds:g} s after healing\n{self.describe()}")
 
@@ -220,14 +219,14 @@ class JepsenCluster:
         """Raises FaultRefusedError."""
         try:
             await self._changes.bring_back_voters()
-        except (KafkaError, ConnectionError) as error:
+        except (KafkaError, ConnectionError, HarnessError) as error:
             raise FaultRefusedError(f"a voter does not come back: {error}") from error
 
     async def transactional_ids(self) -> list[str]:
         """Of transactions that are open now."""
         try:
             return await self._changes.transactional_ids()
-        except (KafkaError, ConnectionError) as error:
+        except HarnessError as error:
             raise FaultRefusedError(f"nobody tells who has a transaction: {error}") from error
 
     @property
@@ -280,7 +279,13 @@ class JepsenCluster:
         except (KafkaError, ConnectionError):
             return False
         brokers = [node for node in self.node_ids if "broker" in self.plan(node).roles]
-        return [each.node_id for each in known.brokers] == brokers
+        if [each.node_id for each in known.brokers] != brokers:
+            return False
+        try:
+            await self.bring_back_voters()
+        except FaultRefusedError:
+            return False
+        return True
 
     async def _apply_to_process(self, fault: ProcessFault) -> None:
         match fault:
@@ -343,7 +348,7 @@ class JepsenCluster:
             raise NotHereError("a node that votes can't be taken away; take a broker of five nodes")
         try:
             await self._changes.make(fault)
-        except (KafkaError, ConnectionError) as error:
+        except (KafkaError, ConnectionError, HarnessError) as error:
             raise FaultRefusedError(f"{format_fault(fault)}: {error}") from error
 
     def _running(self, node: int, fault: Fault) -> int:

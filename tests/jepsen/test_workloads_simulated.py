@@ -35,13 +35,15 @@ PURPOSES = {
     "reconfigure": ["reassign", "send", "poll"],
 }
 # A classic group waits for its members, also for those that are gone.
-LONGER = {"membership": 25}
+OTHERS: dict[str, dict[str, Any]] = {
+    "membership": {"seconds": 20, "crash_mean_ms": 10_000},
+}
 
 
 @pytest.mark.parametrize("name", [workload.name for workload in WORKLOADS])
 def test_a_workload_is_valid_while_a_node_dies_and_comes_back(name: str) -> None:
     """JEP-11, JEP-12 and JEP-13 to JEP-23, as far as one seed goes: W1 to W16."""
-    run = simulate(name, seconds=LONGER.get(name, 6))
+    run = simulate(name, **{"seconds": 6, **OTHERS.get(name, {})})
     assert run.verdict.bad == ()
     for kind in PURPOSES[name]:
         assert run.kinds[kind, "ok"], f"no {kind} was ok"

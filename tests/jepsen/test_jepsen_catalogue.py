@@ -1,0 +1,72 @@
+"""Kinds of faults: names, ids, targets, and what a nemesis makes of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from random import Random
+
+import pytest
+
+from jepsen_tests.cluster.errors import NotHereError
+from jepsen_tests.nemeses import kinds, nemesis_of
+from jepsen_tests.nemeses.targets import SETS, draw_nodes, draw_one, draw_text
+
+# Of the specification's N1 to N29 those that only the simulator has, or the workloads.
+ELSEWHERE = {"N7", "N12", "N25", "N28"}
+
+
+def test_every_fault_of_the_specification_that_processes_can_have_is_there() -> None:
+    """JEP-90 to JEP-118"""
+    ids = {kind.id for kind in kinds()}
+    assert ids == {f"N{number}" for number in range(1, 30)} - ELSEWHERE
+
+
+def test_names_are_unique_and_speak() -> None:
+    names = [kind.name for kind in kinds()]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in names)
+    assert all(kind.summary for kind in kinds())
+
+
+def test_kinds_are_chosen_by_name_or_id() -> None:
+    assert nemesis_of(["kill", "pause", "kill"]).names == ("kill", "pause")
+    assert nemesis_of(["N3"]).names == ("restart", "rolling-restart")
+    assert nemesis_of(["none"]).names == ()
+    assert nemesis_of([]).names == ()
+    with pytest.raises(ValueError, match="'meteor' is no nemesis; there are partition, "):
+        nemesis_of(["kill", "meteor"])
+
+
+def test_a_nemesis_knows_what_it_needs() -> None:
+    assert nemesis_of(["kill", "hold"]).needs_proxy
+    assert not nemesis_of(["kill", "partition"]).needs_proxy
+    assert nemesis_of(["recreate-topic"]).loses_data
+    assert not nemesis_of(["kill", "power"]).loses_data
+
+
+def test_sets_of_nodes_have_the_sizes_they_should_have() -> None:
+    """Section 5.1"""
+    sizes = {
+        name: Counter(len(draw_nodes(Random(seed), [1, 2, 3, 4, 5], [name])) for seed in range(60))
+        for name in SETS
+    }
+    assert sizes["one"].keys() == {1}
+    assert sizes["minority"].keys() == {2}
+    assert sizes["majority"].keys() == {3}
+    assert sizes["all"].keys() == {5}
+    assert sizes["some"].keys() == {1, 2, 3, 4, 5}
+    assert all(set(draw_nodes(Random(seed), [2, 4])) <= {2, 4} for seed in range(20))
+
+
+def test_without_targets_there_is_no_fault() -> None:
+    """JEP-119"""
+    assert draw_one(Random(1), [], [3]) == 3
+    assert draw_one(Random(1), [2], [3]) == 2
+    for attempt in (
+        lambda: draw_nodes(Random(1), []),
+        lambda: draw_one(Random(1), [], []),
+        lambda: draw_text(Random(1), []),
+    ):
+        with pytest.raises(NotHereError):
+            attempt()
