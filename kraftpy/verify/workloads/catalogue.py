@@ -280,7 +280,7 @@ def _metadata(about: Circumstances) -> Script:
 
 
 def _membership(about: Circumstances) -> Script:
-    generator = Membership(about.random, key_count=8, crash_mean_ms=about.crash_mean_ms / 3)
+    generator = Membership(about.random, key_count=8, crash_mean_ms=about.crash_mean_ms)
 
     def spec_of(slot: int, process: int) -> ClientSpec:
         return _client(
