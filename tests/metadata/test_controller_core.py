@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from controller_core_rig import (
     BOOTSTRAP,
@@ -347,14 +350,25 @@ def test_allowing_unclean_elections_brings_partitions_online(
     assert calls[1:] == asked
 
 
+def _first_part(fail: Callable[..., Any]) -> Rig:
+    return Rig(bring_online=fail)
+
+
+def _later_part(fail: Callable[..., Any]) -> Rig:
+    return Rig(reevaluate=lambda: Part((topic("x"),), fail))
+
+
+@pytest.mark.parametrize("failing_in", [_first_part, _later_part])
 @pytest.mark.parametrize("error", [ControllerError(ErrorCode.INVALID_REQUEST), ValueError("x")])
-def test_a_failing_activation_gives_the_role_up(error: Exception) -> None:
+def test_a_failing_activation_gives_the_role_up(
+    error: Exception, failing_in: Callable[[Callable[..., Any]], Rig]
+) -> None:
     """CTL-7: and those who wait are told."""
 
-    def bring_online(topic_name: str | None) -> ControllerResult[bool]:
+    def fail(_: object) -> Any:
         raise error
 
-    rig = Rig(bring_online=bring_online)
+    rig = failing_in(fail)
     rig.submit(1, Create(("a",)))
     rig.lead(4)
     rig.run()

@@ -321,15 +321,16 @@ class Controller:
                 queued.preempt(ControllerError(ErrorCode.REQUEST_TIMED_OUT))
             else:
                 queued.process(now_ms)
-        except ControllerError as error:
-            event.refuse(error)
         except InternalInvariant:
             raise
-        except Exception:
-            log.exception("%s failed; this controller gives up its role", event.name)
-            self._metrics.count_fault()
-            event.refuse(ControllerError(ErrorCode.UNKNOWN_SERVER_ERROR))
-            has_failed = True
+        except Exception as error:
+            if isinstance(error, ControllerError) and not event.must_succeed:
+                event.refuse(error)
+            else:
+                log.exception("%s failed; this controller gives up its role", event.name)
+                self._metrics.count_fault()
+                event.refuse(ControllerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+                has_failed = True
         finally:
             self.state = outer
             self._metrics.event_ended()
@@ -429,17 +430,11 @@ class Controller:
             context.image, settings.broker_session_timeout_ms, settings.probe_after_ms, now_ms
         )
         self._metrics.count_activation()
-        activate = partial(self._activate, has_open_transaction=held is not None)
-        self._queue.prepend(Event("activate", EventKind.REELECT, activate), now_ms)
+        run = partial(self._activate, has_open_transaction=held is not None)
+        activate = Event("activate", EventKind.REELECT, run, must_succeed=True)
+        self._queue.prepend(activate, now_ms)
 
     def _activate(self, now_ms: int, *, has_open_transaction: bool) -> None:
-        """Whatever goes wrong here, a refusal too, costs the leadership."""
-        try:
-            self._begin_leadership(now_ms, has_open_transaction=has_open_transaction)
-        except ControllerError as error:
-            raise RuntimeError("an operation refused to activate the controller") from error
-
-    def _begin_leadership(self, now_ms: int, *, has_open_transaction: bool) -> None:
         context = self._context
         context.replica_states.forget_acknowledgements(self._end_offset)
         records = activation_records(

@@ -131,6 +131,8 @@ class Event:
     refuse: Callable[[ControllerError], None] = _drop
     # What is still done if its turn comes behind its deadline, before it is refused.
     run_late: Callable[[int], None] = _ignore
+    # Whether a refusal by what is run is a failure, which costs the leadership like any other.
+    must_succeed: bool = False
 
     @property
     def state(self) -> ControllerState:
