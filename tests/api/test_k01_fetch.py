@@ -155,7 +155,10 @@ async def test_consumers_see_what_is_committed(broker: Broker) -> None:
 
 
 async def test_read_committed(broker: Broker) -> None:
-    """REP-5, PUR-54: up to the last stable offset, with what was aborted; woken by its growth."""
+    """REP-5, PUR-54: up to the last stable offset, with what was aborted; woken by its growth.
+
+    TXN-29, TXN-30, TXN-32, TXN-33.
+    """
     partition = broker.rig.partition("alone")
     partition.log.producers._verify_transactions = False  # type: ignore[attr-defined]
     records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)

@@ -107,6 +107,7 @@ def test_the_first_question_has_the_topic_created(version: int) -> None:
 
 
 def test_transactions_have_a_topic_of_their_own() -> None:
+    """TXN-10."""
     found, created = ask(6, broker(1), *topic(OFFSETS, (1,)), key_type=TRANSACTION_KEY)
     assert [each[1] for each in found] == [MISSING] * 2
     assert created[0][0] == STATE
@@ -146,5 +147,5 @@ def test_kinds_of_keys() -> None:
 def test_names_are_in_the_partitions_that_kafka_would_put_them(
     name: str, count: int, partition: int
 ) -> None:
-    """GRP-1, GRP-2: Java's hash, which is the lowest number for the last; values from a JVM."""
+    """TXN-10, GRP-1, GRP-2: Java's hash, the lowest number for the last; values from a JVM."""
     assert partition_for(name, count) == partition

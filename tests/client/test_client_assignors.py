@@ -36,11 +36,13 @@ def assigned(name: str, counts: dict[str, int], **topics: str) -> dict[str, list
     [(4, "t0p0 t0p1 t1p0 t1p1", "t0p2 t0p3 t1p2 t1p3"), (3, "t0p0 t0p1 t1p0 t1p1", "t0p2 t1p2")],
 )
 def test_range(size: int, first: str, second: str) -> None:
+    """GRP-76."""
     found = assigned("range", {"t0": size, "t1": size}, c0="t0 t1", c1="t0 t1")
     assert found == {"c0": wheres(first), "c1": wheres(second)}
 
 
 def test_round_robin() -> None:
+    """GRP-77."""
     found = assigned("roundrobin", {"t0": 3, "t1": 3}, c0="t0 t1", c1="t0 t1")
     assert found == {"c0": wheres("t0p0 t0p2 t1p1"), "c1": wheres("t0p1 t1p0 t1p2")}
     sizes = {"t0": 1, "t1": 2, "t2": 3}
@@ -69,6 +71,7 @@ def sticky_round(
 
 
 def test_sticky_with_equal_subscriptions() -> None:
+    """GRP-78."""
     assignors = {name: named("sticky") for name in ("c0", "c1", "c2")}
     counts = {f"t{number}": 2 for number in range(4)}
     every = "t0 t1 t2 t3"
@@ -86,6 +89,7 @@ def test_sticky_with_equal_subscriptions() -> None:
 
 
 def test_sticky_with_different_subscriptions() -> None:
+    """GRP-78."""
     assignors = {name: named("sticky") for name in ("c0", "c1", "c2")}
     counts = {"t0": 1, "t1": 2, "t2": 3}
     found = sticky_round(assignors, counts, 1, c0="t0", c1="t0 t1", c2="t0 t1 t2")

@@ -191,7 +191,7 @@ def test_heartbeats_go_on_without_polls_and_partitions_move_only_with_one() -> N
 
 
 def test_what_was_polled_again_is_committed_before_it_is_given_up() -> None:
-    """Records that the user still has in hand are not."""
+    """GRP-82: records that the user still has in hand are not."""
     kit = Kit(auto_commit_interval_ms=1_000_000)
     kit.fill(T0, 10)
     kit.joined(T0)
@@ -284,6 +284,7 @@ def test_a_coordinator_that_moves_is_found_again(is_told: bool) -> None:
 
 
 def test_who_does_not_poll_leaves_and_comes_back() -> None:
+    """GRP-83."""
     kit = Kit(max_poll_interval_ms=2_000)
     kit.joined(T0)
     kit.script.wait(1_999)

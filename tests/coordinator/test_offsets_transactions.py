@@ -79,7 +79,7 @@ def test_it_is_seen_when_the_transaction_is_committed(moves: bool) -> None:
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_it_is_forgotten_when_the_transaction_is_aborted(moves: bool) -> None:
-    """TXN-20"""
+    """TXN-20, F2: the group's offset is where the reader has to go back to."""
     rig = ClassicRig()
     rig.commit_offset("t", 0, 1)
     commit(rig, 5)

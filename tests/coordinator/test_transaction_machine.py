@@ -520,6 +520,25 @@ def test_a_transaction_that_takes_too_long_is_aborted(level: int) -> None:
         assert rig.refused(rig.begin_end(producer, version=0)) is FENCED
 
 
+def test_a_timeout_is_not_told_as_another_producer(caplog: pytest.LogCaptureFixture) -> None:
+    """F4: who was too slow may abort and go on, and the log has the cause; who is fenced may not.
+
+    Of version 1 a client hears the same in both cases: it has no error for the one.
+    """
+    rig = TransactionRig(level=2)
+    slow = rig.init()
+    rig.add(slow, A0, version=0)
+    with caplog.at_level("INFO", "kraftpy.coordinator"):
+        rig.advance(TIMEOUT_MS + 10_000)
+    assert "aborted after its timeout" in caplog.text
+    assert rig.refused(rig.begin_end(slow)) is ErrorCode.INVALID_TXN_STATE
+    revived = rig.end(slow, is_commit=False)
+    newer = rig.init()
+    assert newer.epoch > revived.epoch
+    for is_commit in (True, False):
+        assert rig.refused(rig.begin_end(revived, is_commit=is_commit)) is FENCED
+
+
 def test_many_transactions_are_aborted_in_pieces() -> None:
     """TXN-34: others have their turn in between."""
     rig = TransactionRig()

@@ -139,7 +139,7 @@ async def test_the_log_start_is_raised_to_the_high_watermark_at_most(rig: Rig) -
 
 
 async def test_the_last_stable_offset(rig: Rig) -> None:
-    """LOG-74: it waits for the marker to be replicated."""
+    """TXN-33, LOG-74: it waits for the marker to be replicated."""
     log = await rig.load()
     fill(log, 2)
     log.update_high_watermark(2)

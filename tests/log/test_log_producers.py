@@ -110,7 +110,7 @@ class Log:
 
 
 def test_sequences_follow_each_other() -> None:
-    """LOG-83: accepted if it is the last one plus one, a gap is out of order."""
+    """TXN-2, LOG-83: accepted if it is the last one plus one, a gap is out of order."""
     log = Log()
     log.write(7, 0, 0, count=3)
     log.write(7, 0, 3)
@@ -122,7 +122,7 @@ def test_sequences_follow_each_other() -> None:
 
 
 def test_a_repeated_batch_is_found_with_its_first_offsets() -> None:
-    """LOG-83: the last five are remembered, the sixth is not."""
+    """TXN-2, LOG-83: the last five are remembered, the sixth is not."""
     log = Log()
     for number in range(6):
         log.write(7, 0, number * 2, count=2, timestamp_ms=1000 + number)
@@ -149,7 +149,7 @@ def test_only_the_same_range_and_epoch_is_a_repetition() -> None:
 
 
 def test_sequences_wrap() -> None:
-    """LOG-83: after Int.MAX comes 0, within a batch and between two."""
+    """TXN-3, LOG-83: after Int.MAX comes 0, within a batch and between two."""
     log = Log()
     log.write(7, 0, SEQUENCE_MAX - 1, count=2)
     log.write(7, 0, 0, count=2)
@@ -187,6 +187,7 @@ def test_a_new_producer_may_begin_anywhere() -> None:
 
 
 def test_a_new_epoch_begins_at_zero() -> None:
+    """TXN-4."""
     log = Log()
     log.write(7, 0, 0)
     with pytest.raises(OutOfOrderSequenceError, match="began epoch 1 at sequence 1"):
@@ -196,6 +197,7 @@ def test_a_new_epoch_begins_at_zero() -> None:
 
 
 def test_a_stale_epoch_is_fenced() -> None:
+    """TXN-4."""
     log = Log()
     log.write(7, 5, 0)
     with pytest.raises(InvalidProducerEpochError) as caught:
@@ -327,6 +329,7 @@ def test_a_marker_without_data_completes_nothing() -> None:
 
 
 def test_a_plain_write_inside_a_transaction_is_refused() -> None:
+    """TXN-37."""
     log = Log()
     log.write(7, 0, 0, transactional=True)
     with pytest.raises(InvalidTransactionStateError) as caught:
@@ -530,6 +533,7 @@ def test_a_new_producer_of_version_2_begins_at_zero() -> None:
 
 
 def test_idle_producers_expire() -> None:
+    """TXN-7."""
     log = Log(verify=True)
     log.write(1, 0, 0, timestamp_ms=0)
     log.write(2, 0, 0, timestamp_ms=1)
@@ -554,7 +558,7 @@ def test_a_snapshot_is_due_when_the_log_has_grown() -> None:
 
 
 def test_reload_begins_from_the_snapshot() -> None:
-    """LOG-98, the state's part."""
+    """TXN-6, LOG-98, the state's part."""
     log = Log()
     log.write(1, 0, 0, transactional=True)
     log.mark(1, 0)
@@ -577,6 +581,7 @@ def test_reload_begins_from_the_snapshot() -> None:
 
 
 def test_an_advanced_log_start_keeps_producers() -> None:
+    """TXN-7."""
     log = Log()
     log.write(1, 0, 0, transactional=True)
     log.mark(1, 0)

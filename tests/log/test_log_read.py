@@ -176,7 +176,7 @@ def end(log: PartitionLog, producer_id: int, *, is_commit: bool) -> int:
 
 
 async def test_aborted_transactions_come_with_committed_reads(rig: Rig) -> None:
-    """LOG-90, LOG-50: those that overlap what is returned, from as many segments as it takes."""
+    """TXN-31, LOG-90, LOG-50: those that overlap what is returned, from all segments it takes."""
     log = await rig.load()
     aborted = []
     for index in range(12):

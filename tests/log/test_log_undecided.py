@@ -37,7 +37,7 @@ async def test_a_marker_that_is_not_replicated_decides_nothing_after_a_restart(r
 
 
 async def test_the_transaction_index_survives_a_loss_of_power_after_a_flush() -> None:
-    """LOG-50: its name too, although the segment is rolled when everything in it is flushed."""
+    """TXN-31, LOG-50: its name too, although the segment is rolled when all of it is flushed."""
     disk = MemoryDisk()
     await disk.make_directory("/data")
     await disk.sync_directory("/")

@@ -34,7 +34,7 @@ def only_record(batch: RecordBatch) -> Record:
 
 @pytest.mark.parametrize(("name", "kind", "is_commit"), [("abort", 0, False), ("commit", 1, True)])
 def test_end_of_transaction(name: str, kind: int, is_commit: bool) -> None:
-    """LOG-21."""
+    """TXN-27, LOG-21."""
     batch = RecordBatch(KAFKA[name])
     assert batch.attributes == 0b110000
     assert batch.is_transactional
