@@ -126,8 +126,10 @@ class ReplicaManager:
         # To be called when the newest image, or a later one, is carried out.
         self._awaiting: list[Callable[[], None]] = []
         self._commit_listeners: dict[str, CommitListener] = {}
-        # Topics whose min.insync.replicas is lower in the newest settings than it is held here.
-        self._lowered: dict[str, int] = {}
+        # Topics whose min.insync.replicas is lower in the newest settings than it is held here, and
+        # how often settings had changed by then: one may be lowered to the same value twice.
+        self._lowered: dict[str, tuple[int, int]] = {}
+        self._reconfigured_count = 0
 
     # What there is.
 
@@ -180,6 +182,7 @@ class ReplicaManager:
         others who may be elected. Until then the higher one holds.
         """
         self._logs.reconfigure(*topics)
+        self._reconfigured_count += 1
         minima = {topic: self._min_insync_replicas(topic) for topic in topics}
         for topic in minima:
             self._lowered.pop(topic, None)
@@ -189,19 +192,21 @@ class ReplicaManager:
             if minimum >= partition.min_insync_replicas:
                 partition.min_insync_replicas = minimum
             elif minimum > 0:
-                self._lowered[topic] = minimum
+                self._lowered[topic] = minimum, self._reconfigured_count
                 self._published.set()
 
-    def _lower_minima(self, lowered: dict[str, int]) -> None:
-        """The image is carried out, and nobody has set these anew meanwhile."""
+    def _lower_minima(self, lowered: dict[str, tuple[int, int]]) -> None:
+        """The image is carried out: lower what nobody has set anew meanwhile."""
+        due = {
+            topic: found for topic, found in lowered.items() if self._lowered.get(topic) == found
+        }
         for partition in self._hosted.partitions():
             topic = partition.topic_partition[0]
-            if topic in lowered and self._lowered.get(topic) == lowered[topic]:
-                partition.min_insync_replicas = lowered[topic]
+            if topic in due:
+                partition.min_insync_replicas = due[topic][0]
                 partition.commit_further(self._clock.monotonic_ms())
-        for topic, minimum in lowered.items():
-            if self._lowered.get(topic) == minimum:
-                del self._lowered[topic]
+        for topic in due:
+            del self._lowered[topic]
 
     def change_settings(self, settings: ReplicaSettings) -> None:
         """For what may change at run time."""

@@ -654,6 +654,39 @@ async def test_a_lower_minimum_waits_for_the_isr_that_it_came_with(
         assert (partition.min_insync_replicas, partition.log.high_watermark) == (2, 0)
 
 
+async def test_a_minimum_that_was_lowered_twice_waits_for_the_later_image(
+    rig: Rig, autojump_clock: object
+) -> None:
+    """REP-50: what is carried out is the image of the first time, raised again meanwhile."""
+    gates = {1: trio.Event(), 3: trio.Event()}
+    calls = 0
+
+    async def remove_slowly(names: Any) -> None:
+        """Called twice for each image, for those who lead and those who follow."""
+        nonlocal calls
+        calls += 1
+        if calls in gates:
+            await gates[calls].wait()
+
+    async with rig.running() as replicas:
+        rig.min_isr = 2
+        await rig.apply(*topic("t", 1))
+        partition = rig.partition("t")
+        rig.fetchers.remove = remove_slowly
+        for minimum, isr in ((1, (1, 2)), (2, (1, 2)), (1, (1,))):
+            rig.min_isr = minimum
+            replicas.reconfigure(["t"])
+            rig.metadata.write(PartitionChangeRecord(0, topic_id("t"), isr=isr))
+            await trio.sleep(0.001)
+        assert (calls, partition.isr) == (1, (1, 2, 3))
+        gates[1].set()
+        await trio.sleep(0.001)
+        assert (calls, partition.isr, partition.min_insync_replicas) == (3, (1, 2), 2)
+        gates[3].set()
+        await rig.settle()
+        assert (partition.isr, partition.min_insync_replicas) == ((1,), 1)
+
+
 async def test_where_replicas_are_is_told(autojump_clock: object) -> None:
     """KRF 15.8, 18: with several directories the broker chooses, and says so until it is known."""
     rig = Rig(directories=2)
