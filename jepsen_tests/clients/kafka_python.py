@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, TypeVar
 
-import kafka  # type: ignore[import-untyped]
+import kafka
 import trio
 from kafka import errors
-from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
+from kafka.structs import OffsetAndMetadata
 
 from jepsen_tests.clients.thread import CallThread
 from kraftpy.client.calls import TopicPartition
