@@ -9,7 +9,7 @@ SOURCES := kraftpy spark tests bench
 SPARK_JARS = $(or $(KRAFTPY_CACHE),$(HOME)/.cache/kraftpy)/kafka-connector-of-spark-4.2.0
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test lint types layers unit times format bench crash sim exam jepsen spark spark-jars clean
+.PHONY: help up setup test lint types layers unit times format bench crash sim exam jepsen spark spark-faults spark-jars clean
 
 help:  ## list what can be made
 	@sed -nE 's/^([a-z][a-z -]*):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 36
@@ -97,7 +97,15 @@ $(SPARK_JARS)/pom.xml: spark/jars/pom.xml
 	@mvn -B -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory=$(SPARK_JARS) >&2
 	@cp $< $@
 
-jepsen spark:  ## not built yet: docs/not-done.md says what brings each
+spark: $(VENV)/.test  ## clicks through three nodes into a lake of Parquet, with PySpark: prints lag and audit
+	@$(BIN)/kraftpy-ingest demo --master 'local[2]'
+
+# Seeds begin at a number made of the commit. A large one: SPARK_FAULTS="--seeds 1 --gigabytes 2".
+SPARK_FAULTS ?= --seeds 40
+spark-faults: $(VENV)/.test  ## exactly once while brokers, drivers and tasks of Spark fail: 40 schedules
+	@PYTHONPATH=tests:. $(BIN)/python tests/spark/fault_schedules.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD))) $(SPARK_FAULTS)
+
+jepsen:  ## not built yet: docs/not-done.md says what brings each
 	@echo "make $@: not built yet; see docs/not-done.md" >&2; exit 2
 
 clean:  ## remove .venv and caches

@@ -67,7 +67,10 @@ def audit_lake(spark: SparkSession, lake: Lake, settings: AuditSettings, now_ms:
     # Each is read once, and looked at several times.
     topic = _topic_rows(spark, settings).persist()
     lake_rows = _lake_rows(spark, lake, settings).persist()
-    arrived = lake_rows.unionByName(_letters(spark, settings)).persist()
+    # A dead letter may have been sent again by a back-fill, or have become a row by one.
+    letters = _letters(spark, settings).dropDuplicates([*_PLACE, "offset"])
+    letters = letters.join(lake_rows, [*_PLACE, "offset"], "left_anti")
+    arrived = lake_rows.unionByName(letters).persist()
     try:
         known = arrived.filter("seq IS NOT NULL").select(*_PLACE, "pid", "seq").distinct()
         absent = topic.join(arrived, [*_PLACE, "offset"], "left_anti")

@@ -2,7 +2,8 @@
 
 What the lake has of it is left out by its offsets, so that a back-fill may overlap with anything,
 be run twice, or be run after a schema was corrected: then the dead letters of the first time become
-rows. One that is killed has done nothing, and is run again.
+rows, and those that are still bad are sent again. One that is killed has added no row, and is run
+again.
 """
 
 from __future__ import annotations

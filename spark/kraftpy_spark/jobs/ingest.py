@@ -15,7 +15,8 @@ import signal
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,12 +61,28 @@ def run(options: Namespace) -> int:
         reporter=reporter,
         compact_every=options.compact_every,
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     pace = Pace(options.trigger, options.max_offsets_per_trigger, options.starting_offsets)
-    job.run(options.source_format, arguments.source_options(options), options.checkpoint, pace)
+    with _ending_in_order():
+        job.run(options.source_format, arguments.source_options(options), options.checkpoint, pace)
     print(reporter.summary())
     print(lag_plot(reporter.reports))
     return 0
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """SIGTERM and Ctrl-C stop the stream; what its last batch leaves, the next run makes good."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from the checkpoint")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def backfill(options: Namespace) -> int:

@@ -1,0 +1,194 @@
+"""JSON schemas as Spark's types, words of the command line, reports: without a session."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from argparse import ArgumentTypeError
+from pathlib import Path
+
+import pytest
+from kraftpy_spark.jobs import arguments
+from kraftpy_spark.jobs.backfill import Range, resolve
+from kraftpy_spark.jobs.failure import JobFailed, explained_by_spark
+from kraftpy_spark.jobs.ingest import main
+from kraftpy_spark.jobs.lake_files import LocalFiles
+from kraftpy_spark.jobs.lake_state import Source, Span
+from kraftpy_spark.jobs.reports import BatchReport, Reporter, lag_plot
+from kraftpy_spark.jobs.schema import SchemaMistake, load_schema, struct_of_json_schema
+from kraftpy_spark.jobs.streaming import writer_of
+
+SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "click",
+    "type": "object",
+    "required": ["id"],
+    "properties": {
+        "id": {"type": "integer"},
+        "price": {"type": ["number", "null"]},
+        "at": {"type": "string", "format": "date-time"},
+        "day": {"type": "string", "format": "date"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "extra": {"type": "object", "additionalProperties": {"type": "boolean"}},
+        "user": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}},
+            "required": ["name"],
+        },
+    },
+}
+
+
+def test_a_json_schema_becomes_columns(tmp_path: Path) -> None:
+    made = struct_of_json_schema(SCHEMA)
+    assert made.simpleString() == (
+        "struct<id:bigint,price:double,at:timestamp,day:date,tags:array<string>,"
+        "extra:map<string,boolean>,user:struct<name:string>>"
+    )
+    assert not made["id"].nullable
+    assert made["price"].nullable
+    path = tmp_path / "clicks.json"
+    path.write_text(json.dumps(SCHEMA))
+    assert load_schema(f"@{path}") == made
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ([], '"type": "object"'),
+        ({"type": "object"}, 'needs "properties"'),
+        ({"type": "object", "additionalProperties": {"type": "string"}}, "they become columns"),
+        ({"type": "object", "properties": {"a": {"type": "null"}}}, r"\$\.a: .*one type"),
+        ({"type": "object", "properties": {"a": {}}}, r"\$\.a: .*one type"),
+        ({"type": "object", "properties": {"a": {"type": "blob"}}}, "'blob' is no type"),
+        ({"type": "object", "properties": {"a": {"type": "array"}}}, r'\$\.a: .*"items"'),
+        ({"type": "object", "properties": {}, "required": ["b"]}, "'b' is required and not"),
+        (
+            {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0}}},
+            r"\$\.a: minimum can't be enforced here",
+        ),
+    ],
+)
+def test_a_schema_that_can_not_be_kept_is_refused(schema: object, words: str) -> None:
+    """With the place of the mistake; what would not be enforced is not passed over."""
+    with pytest.raises(SchemaMistake, match=words):
+        struct_of_json_schema(schema)
+
+
+def test_a_schema_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SchemaMistake, match="can't be read"):
+        load_schema(f"@{tmp_path}/none.json")
+    with pytest.raises(SchemaMistake, match="not JSON"):
+        load_schema("{")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("500ms", 500), ("30s", 30_000), ("10m", 600_000), ("2h", 7_200_000), ("1d", 86_400_000)],
+)
+def test_durations(text: str, wanted: int) -> None:
+    assert arguments.duration_ms(text) == wanted
+
+
+def test_words_that_are_none() -> None:
+    for parse, text in (
+        (arguments.duration_ms, "10"),
+        (arguments.duration_ms, "-1s"),
+        (arguments.time_ms, "yesterday"),
+    ):
+        with pytest.raises(ArgumentTypeError, match="write"):
+            parse(text)
+    assert arguments.time_ms("2026-11-16T12:00:00Z") == 1_794_830_400_000
+    assert arguments.time_ms("2026-11-16T12:00:00") == 1_794_830_400_000
+    assert arguments.time_ms("1794830400000") == 1_794_830_400_000
+
+
+def test_without_java_the_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert shutil.which("java") is None
+    assert main(["compact", "--lake", str(tmp_path)]) == 1
+    assert "Spark needs Java 17 or newer" in capsys.readouterr().err
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert main(["compact", "--lake", str(tmp_path)]) == 1
+    assert f"JAVA_HOME is {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_checkpoint_belongs_to_one_lake(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+    name = writer_of(files, "file:///lake")
+    assert name.startswith("stream-")
+    assert writer_of(files, "file:///lake") == name
+    with pytest.raises(JobFailed, match="belongs to the lake file:///lake, not to file:///other"):
+        writer_of(files, "file:///other")
+
+
+def test_failures_of_spark_get_words() -> None:
+    lost = "[STREAM_FAILED] Query terminated\n...\nSome data may have been lost because\n"
+    assert "--option failOnDataLoss=false" in str(explained_by_spark(ValueError(lost)))
+    absent = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka. Make sure"
+    assert "make spark-jars" in str(explained_by_spark(ValueError(absent)))
+    ours = "[X] pages\n  File ...\nkraftpy_spark.topics.TopicMissing: there is no topic 'a'\n\tat y"
+    assert str(explained_by_spark(ValueError(ours))) == "there is no topic 'a'"
+    assert str(explained_by_spark(ValueError("\nfirst\nsecond"))) == "first"
+
+
+def report(batch: int, lag: int | None) -> BatchReport:
+    return BatchReport(batch, 10, 8, 1, 2, 1, 3, 4_000_000, 2.0, None, lag)
+
+
+def test_batches_are_told_to_people_and_machines(tmp_path: Path) -> None:
+    out, metrics = io.StringIO(), tmp_path / "metrics.jsonl"
+    for lag in (7, None):
+        Reporter(out, metrics).tell(report(5, lag))
+    first, second = out.getvalue().splitlines()
+    assert first == (
+        "batch 5: 10 records, 8 rows, 1 bad, 2 late, 1 duplicates, 3 files, 4.0 MB,"
+        " 2.0 s (5 records/s), lag 7"
+    )
+    assert second.endswith("lag unknown")
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert [line["lag"] for line in lines] == [7, None]
+    assert lines[0]["rows"] == 8
+
+
+def test_a_plot_has_a_bar_for_each_batch_and_a_limit() -> None:
+    lines = lag_plot([report(0, 100), report(1, 1), report(2, 0), report(3, None)]).splitlines()
+    assert [line.count("█") for line in lines] == [0, 50, 1, 0]
+    many = lag_plot([report(number, 1_000 - number) for number in range(1_000)]).splitlines()
+    assert len(many) <= 21
+    assert many[-1].split()[0] == "999"
+    assert lag_plot([]).splitlines() == ["lag after each batch, in records"]
+
+
+class Ends:
+    """A cluster with one partition that has offsets 10 to 100, a record every second."""
+
+    source = Source("t", "id", 0)
+
+    def beginnings(self, _topics: object) -> dict[Source, int]:
+        return {self.source: 10}
+
+    def ends(self, _topics: object) -> dict[Source, int]:
+        return {self.source: 100}
+
+    def at_time(self, _topics: object, time_ms: int) -> dict[Source, int]:
+        return {self.source: min(max(time_ms // 1000, 10), 100)}
+
+
+def test_a_back_fill_has_offsets_or_times() -> None:
+    def span(chosen: Range) -> Span:
+        return resolve(Ends(), {}, chosen)[Ends.source]  # type: ignore[arg-type]
+
+    assert span(Range()) == Span(10, 99)
+    assert span(Range(20_000, 30_000)) == Span(20, 29)
+    assert span(Range(20_000, 30_000, {"t": {"0": 25}}, {"t": {"0": 26}})) == Span(25, 25)
+    assert span(Range(20_000, 20_000)) == Span(20, 19)
+    for chosen in (Range(from_offsets={"t": {"0": 9}}), Range(to_offsets={"t": {"0": 101}})):
+        with pytest.raises(JobFailed, match="t-0 has offsets 10 to 100"):
+            span(chosen)
+    with pytest.raises(JobFailed, match="ends at 20 before it begins at 30"):
+        span(Range(30_000, 20_000))
