@@ -10,7 +10,13 @@ from kraftpy.world.processes import Process, Processes
 
 __all__ = ["Pressure"]
 
-_BUSY = (sys.executable, "-S", "-c", "import sys\nwhile True: pass")
+# It ends with its parent, however and however soon that ends.
+_PROGRAM = """
+import os, sys
+while os.getppid() == int(sys.argv[1]):
+    for _ in range(100_000):
+        pass
+"""
 
 
 class Pressure:
@@ -29,7 +35,9 @@ class Pressure:
         for _ in range(count):
             self._busy.append(
                 await self._processes.spawn(
-                    _BUSY, environment=self._processes.environment, output_path=self._log_path
+                    [sys.executable, "-S", "-c", _PROGRAM, str(os.getpid())],
+                    environment=self._processes.environment,
+                    output_path=self._log_path,
                 )
             )
 

@@ -25,11 +25,9 @@ FIRST = TopicPartition(TOPIC, 0)
 
 @asynccontextmanager
 async def opened_cluster(
-    directory: Path, *, nodes: int = 3, network: NetworkKind = "auto", uses_shim: bool = True
+    directory: Path, *, nodes: int = 3, network: NetworkKind = "auto"
 ) -> AsyncIterator[JepsenCluster]:
-    options = ClusterOptions(
-        nodes=nodes, network=network, directory=str(directory / "cluster"), uses_shim=uses_shim
-    )
+    options = ClusterOptions(nodes=nodes, network=network, directory=str(directory / "cluster"))
     failure: Exception | None = None
     async with open_cluster(real_world(), options) as cluster:
         try:

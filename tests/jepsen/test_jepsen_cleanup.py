@@ -27,8 +27,9 @@ def owned_by(names: list[str], pid: int) -> list[str]:
     return [name for name in names if name.startswith(f"kj{pid:x}x")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("network", ["namespaces", "proxy"])
+@pytest.mark.parametrize(
+    ("network", "number"), [("namespaces", signal.SIGKILL), ("proxy", signal.SIGTERM)]
+)
 async def test_a_harness_that_is_killed_leaves_nothing(
     network: str, number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -52,7 +53,7 @@ async def test_a_harness_that_is_killed_leaves_nothing(
     await harness.stdout.aclose()
 
     async def is_clean() -> bool:
-        alive = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+        alive = {f"{pid}" for pid in pids} & set(os.listdir("/proc"))
         left = owned_by(await ours(), harness.pid) if network == "namespaces" else []
         return not alive and not left
 
@@ -63,14 +64,19 @@ async def test_leaving_the_block_leaves_nothing(tmp_path: Path) -> None:
     """JEP-123: also by an error; what others have stays."""
     await require_namespaces()
     async with open_reaper(tmp_path, RealProcesses()) as reaper:
-        with pytest.raises(ZeroDivisionError):
+        found: list[str] = []
+
+        async def fail_inside() -> None:
             async with open_namespaces([1, 2], Random(), reaper) as net:
-                names = [name for name in await ours() if name.startswith(net.name)]
-                assert len(names) == 3
+                found.extend(name for name in await ours() if name.startswith(net.name))
                 raise ZeroDivisionError
 
+        with pytest.raises(ZeroDivisionError):
+            await fail_inside()
+        assert len(found) == 3
+
         async def is_clean() -> bool:
-            return not any(name.startswith(net.name) for name in await ours())
+            return not set(found) & set(await ours())
 
         await until(is_clean)
 
@@ -78,8 +84,8 @@ async def test_leaving_the_block_leaves_nothing(tmp_path: Path) -> None:
 async def test_the_next_start_removes_what_the_dead_have_left_and_nothing_else() -> None:
     """JEP-123"""
     await require_namespaces()
-    gone = subprocess.Popen(["true"])
-    gone.wait()
+    gone = await trio.lowlevel.open_process(["true"])
+    await gone.wait()
     dead, alive = f"kj{gone.pid:x}x00n1", f"kj{os.getpid():x}xfen1"
     foreign = f"other{os.getpid():x}"
     try:

@@ -108,12 +108,11 @@ async def test_faults_of_processes_happen_and_heal(tmp_path: Path) -> None:
         assert not cluster.broken_invariants
 
 
-@pytest.mark.parametrize("uses_shim", [True, False])
-async def test_faults_of_disks_happen_and_heal(uses_shim: bool, tmp_path: Path) -> None:
+async def test_faults_of_disks_happen_and_heal(tmp_path: Path) -> None:
     """N8 to N11, N13, N14: JEP-97 to JEP-100, JEP-102, JEP-103. A node that can't keep what it is
     told ends; whatever it lost, it has again from the others.
     """
-    async with opened_cluster(tmp_path, network="proxy", uses_shim=uses_shim) as cluster:
+    async with opened_cluster(tmp_path, network="proxy") as cluster:
         await create_topic(cluster, [2, 1, 3])
         for fault in (DiskFull(1), DiskError(1, "sync"), DiskError(1, "write"), TornWrite(1)):
             await cluster.apply(fault)
