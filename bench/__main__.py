@@ -3,12 +3,14 @@
 python -m bench                    everything
 python -m bench network protocol   two of them
 python -m bench --list             what there is
+python -m bench spark --gigabytes 2   as much as the issue asks for
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -30,6 +32,7 @@ def main() -> None:
     )
     parser.add_argument("name", nargs="*", help="what to measure (default: everything)")
     parser.add_argument("--list", action="store_true", help="show the names and stop")
+    parser.add_argument("--gigabytes", metavar="N", help="how much data `spark` moves (0.2)")
     arguments = parser.parse_args()
     if arguments.list:
         print("\n".join(names()))
@@ -39,6 +42,8 @@ def main() -> None:
         parser.error(f"no benchmark named {', '.join(unknown)}; there are {', '.join(names())}")
     # Apache Kafka as a peer comes from the same place as in the tests.
     sys.path.insert(0, str(HERE.parent / "tests"))
+    if arguments.gigabytes:
+        os.environ["SPARK_GIGABYTES"] = arguments.gigabytes
     for name in arguments.name or names():
         started = time.monotonic()
         print(f"== {name}", flush=True)

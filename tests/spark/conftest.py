@@ -7,16 +7,13 @@ others (`make unit`).
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from spark.spark_brokers import Route, SparkBroker, kafka_broker, kraftpy_broker
-from support.components import require
-from support.kafka_jars import spark_connector_folder
+from support.spark_session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,32 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """With Spark's own Kafka connector and with `format("kraftpy")`."""
-    require("java", "mvn")
-    pytest.importorskip("pyspark", reason="missing: PySpark (pip install 'kraftpy[spark]')")
-    from kraftpy_spark import register
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    jars = sorted(str(path) for path in spark_connector_folder().glob("*.jar"))
-    settings = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        # Times are compared as they are, wherever the machine stands.
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        "spark.jars": ",".join(jars),
-    }
-    # A task that has failed is tried again, twice.
-    builder = SparkSession.builder.master("local[2,3]").appName("kraftpy tests")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    register(session)
+    session = spark_session(tmp_path_factory.mktemp("warehouse"))
     yield session
     session.stop()
 
