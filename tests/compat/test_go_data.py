@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 from pathlib import Path
 
 import pytest
 from compat.data_cluster import DataCluster
 from compat.test_librdkafka_data import CODECS, stored_codecs
-from support.components import cache_folder, exclusively, require
+from support.go_program import BUILD_TIMEOUT_SECONDS, build_go_program
 
 pytestmark = pytest.mark.compat
 
 SOURCES = Path(__file__).with_name("go_probe")
-# The modules are compiled too, once for each machine: half a minute of one core.
-BUILD_TIMEOUT_SECONDS = 280
 
 
 @pytest.fixture(scope="session")
 def probe() -> Path:
-    """The program, built once for each state of its sources."""
-    require("go")
-    contents = b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))
-    program = cache_folder() / f"go-probe-{hashlib.sha256(contents).hexdigest()[:16]}"
-    with exclusively(program.with_name("go-probe.lock")):
-        if not program.exists():
-            done = subprocess.run(
-                ["go", "build", "-o", str(program), "."],
-                cwd=SOURCES,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=BUILD_TIMEOUT_SECONDS,
-            )
-            if done.returncode != 0:
-                pytest.skip(f"missing: the Go clients (go: {done.stderr.strip()[-200:]})")
-    return program
+    return build_go_program(SOURCES, "the Go clients")
 
 
 @pytest.mark.timeout(BUILD_TIMEOUT_SECONDS + 60)
