@@ -30,11 +30,11 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from kraftpy.client.admin_groups import group_offsets, list_groups
-from kraftpy.client.blocking_clients import BlockingAdmin, BlockingConsumer, BlockingProducer
+from kraftpy.client.blocking_clients import BlockingAdmin, BlockingProducer
 from kraftpy.client.calls import TopicPartition
 from kraftpy.client.group_member import GroupMetadata
 from kraftpy.client.group_offsets import OffsetAndMetadata
-from kraftpy.client.settings import AdminSettings, ConsumerSettings
+from kraftpy.client.settings import AdminSettings
 from kraftpy_spark.options import SinkOptions
 from kraftpy_spark.rows import Digest, OutgoingRow, rows_of
 from kraftpy_spark.topics import require_reachable
@@ -116,36 +116,32 @@ def write_once(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Writt
 
 
 def write_task(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
-    found = (row for batch in batches for row in rows_of(batch, options.topic))
-    first = next(found, None)
-    topic = options.topic if options.topic is not None else (first.topic if first else None)
-    if topic is None:
-        # Without rows there is no topic, and nothing to do.
-        return Written(0)
-    rows = iter(()) if first is None else chain([first], found)
+    rows = (row for batch in batches for row in rows_of(batch, options.topic))
     settings = replace(options.producer, transactional_id=task.name)
     with BlockingProducer(options.bootstrap, settings) as producer:
         producer.init_transactions()
-        mark = _mark(options, task, topic)
+        mark = _mark(options, task)
         if mark is not None and mark.batch_id >= task.batch_id:
-            return _written_before(task, mark, rows, topic)
+            return _written_before(task, mark, rows)
+        first = next(rows, None)
         if first is None:
-            return Written(0, task.query_id, topic)
-        return _write(producer, task, rows, topic)
+            return Written(0, task.query_id)
+        return _write(producer, task, chain([first], rows), first.topic)
 
 
-def _mark(options: SinkOptions, task: Task, topic: str) -> Mark | None:
-    settings = ConsumerSettings(client=options.producer.client, group_id=task.name)
-    where = TopicPartition(topic, 0)
-    consumer = BlockingConsumer(options.bootstrap, settings)
-    try:
-        found = consumer.committed([where])[where]
-    finally:
-        consumer.close()
-    return None if found is None else Mark.parse(found.metadata)
+def _mark(options: SinkOptions, task: Task) -> Mark | None:
+    """The newest: it is an offset of the topic of a task's first row, whichever that was."""
+    with BlockingAdmin(options.bootstrap, AdminSettings(options.producer.client)) as admin:
+        offsets = admin.run(group_offsets(task.name))
+    marks = [Mark.parse(each.metadata) for each in offsets.values()]
+    return max(
+        (mark for mark in marks if mark is not None),
+        key=lambda mark: mark.batch_id,
+        default=None,
+    )
 
 
-def _written_before(task: Task, mark: Mark, rows: Iterator[OutgoingRow], topic: str) -> Written:
+def _written_before(task: Task, mark: Mark, rows: Iterator[OutgoingRow]) -> Written:
     if mark.batch_id > task.batch_id:
         raise MarkAhead(
             f"batch {mark.batch_id} of query {task.query_id} was written before batch"
@@ -163,7 +159,7 @@ def _written_before(task: Task, mark: Mark, rows: Iterator[OutgoingRow], topic: 
             " that has changed), so that it can't be written exactly once. Make it so, or begin"
             " with a new checkpoint"
         )
-    return Written(digest.count, task.query_id, topic, was_there=True)
+    return Written(digest.count, task.query_id, was_there=True)
 
 
 def _write(
@@ -184,7 +180,7 @@ def _write(
     )
     sender.finish()
     producer.commit_transaction()
-    return Written(digest.count, task.query_id, topic)
+    return Written(digest.count, task.query_id)
 
 
 def check_batch(options: SinkOptions, written: list[Written], batch_id: int) -> None:

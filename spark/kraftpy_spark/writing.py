@@ -35,7 +35,6 @@ class Written(WriterCommitMessage):
     rows: int
     # Of a sink that writes exactly once: whose mark, and whether it had been there before.
     query_id: str = ""
-    topic: str = ""
     was_there: bool = False
 
 
