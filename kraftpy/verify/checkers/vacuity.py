@@ -79,7 +79,7 @@ def _faults(history: History, operations: list[Operation], least: Vacuity) -> It
     for name in least.nemeses:
         if fires.get(name, 0) < least.min_fires:
             yield f"{name} happened {fires.get(name, 0)} times, and {least.min_fires} are needed"
-        if name not in observed:
+        elif name not in observed:
             yield f"no effect of {name} was observed"
     if fires and not _ran_inside(operations, sorted(windows)):
         yield "no operation ran inside a fault"
