@@ -50,10 +50,7 @@ State: TypeAlias = Literal["valid", "invalid", "inconclusive", "error"]
 _BOOT_SECONDS: Final = 60.0
 _DRAIN_SECONDS: Final = 120.0
 _TICK_SECONDS: Final = 1.0
-# A kind of fault that is meant to happen twice needs time for it.
 _MAX_ACKED: Final = 1_000
-# After the heal: a full set of replicas in sync, within this time (spec: 30 s and the data's).
-_IN_SYNC_SECONDS: Final = 60.0
 SETTINGS: Final = {
     "transaction.max.timeout.ms": "60000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
@@ -82,6 +79,8 @@ class RunOptions:
     recovery_seconds: float = 10.0
     final_read_seconds: float = 200.0
     crash_mean_seconds: float = 30.0
+    in_sync_seconds: float = 60.0
+    """After the heal, all replicas must be in sync within this time."""
 
     @property
     def command(self) -> str:
@@ -176,7 +175,7 @@ class _Run:
     def _circumstances(self) -> Circumstances:
         options = self._options
         draw = Random(f"{options.seed}/circumstances")
-        protocols = ["classic"]
+        protocols: list[Literal["classic", "consumer"]] = ["classic"]
         if all(kind.has_consumer_protocol for kind in options.clients):
             protocols.append("consumer")
         return Circumstances(
@@ -184,8 +183,8 @@ class _Run:
             slots=options.slots,
             brokers=tuple(range(1, options.nodes + 1)),
             crash_mean_ms=options.crash_mean_seconds * 1000,
-            group_protocol=draw.choice(protocols),  # type: ignore[arg-type]
-            compression=draw.choice(["none", "gzip", "lz4", "zstd"]),  # type: ignore[arg-type]
+            group_protocol=draw.choice(protocols),
+            compression=draw.choice(["none", "gzip", "lz4", "zstd"]),
         )
 
     async def go(self) -> None:
@@ -196,7 +195,7 @@ class _Run:
         network = "proxy" if options.nemesis.needs_proxy else options.network
         cluster_options = ClusterOptions(
             nodes=options.nodes,
-            network=network,  # type: ignore[arg-type]
+            network=network,
             seed=options.seed,
             directory=str(data),
             settings=SETTINGS,
@@ -273,7 +272,7 @@ class _Run:
         clock = self._world.clock
         begun = clock.monotonic()
         await clock.sleep(self._options.recovery_seconds)
-        while clock.monotonic() < begun + _IN_SYNC_SECONDS:
+        while clock.monotonic() < begun + self._options.in_sync_seconds:
             found = await cluster.inspect()
             if found is not None:
                 self._laggards = [
@@ -324,13 +323,14 @@ class _Run:
         }
 
     def judge(self, history: History) -> Verdict:
+        seconds = self._options.in_sync_seconds
         verdict = check(history, self._expectations(self._script, history))
         extra = [
             Anomaly("N0", "node-death", (), f"{death} (nobody had asked for it)")
             for death in self._deaths
         ]
         extra += [
-            Anomaly("L1", "not-in-sync", (), f"{laggard}, {_IN_SYNC_SECONDS:g} s after the heal")
+            Anomaly("L1", "not-in-sync", (), f"{laggard}, {seconds:g} s after the heal")
             for laggard in self._laggards[:10]
         ]
         if not extra:

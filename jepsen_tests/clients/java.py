@@ -66,8 +66,8 @@ LOCAL_ERRORS: Final[Mapping[str, Meaning]] = {
 
 def jar_folder() -> Path:
     given = os.environ.get("KRAFTPY_KAFKA_JARS")
-    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
-    return Path(given) if given else Path(cache) / "kraftpy" / f"kafka-{_VERSION}"
+    cache = Path(os.environ.get("KRAFTPY_CACHE", "~/.cache/kraftpy")).expanduser()
+    return Path(given) if given else cache / f"kafka-{_VERSION}"
 
 
 def missing() -> str | None:

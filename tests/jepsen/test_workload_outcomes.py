@@ -7,7 +7,7 @@ import warnings
 import pytest
 from confluent_kafka import KafkaError as LibrdkafkaError
 
-from jepsen_tests.clients import librdkafka
+from jepsen_tests.clients import java, librdkafka
 from kraftpy.client.errors import ConnectionLost, Evidence, KafkaError, UnsupportedVersion
 from kraftpy.client.transaction_errors import (
     ProducerFenced,
@@ -96,6 +96,33 @@ def test_kafka_python_s_codes(number: int) -> None:
     code = ErrorCode(number)
     error = kafka_python.client_error(THEIRS[number]())
     assert (error.name, error.meaning.effect) == (code.name, expected(code, retries=True))
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_java_s_codes(code: ErrorCode) -> None:
+    """JEP-6: the Java clients, by the code that their exception stands for."""
+    error = java.client_error({"error": "AnException", "code": int(code), "text": ""})
+    assert error.meaning.effect is expected(code, retries=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "effect", "after"),
+    [
+        ("TimeoutException", 7, Effect.INFO, AfterCommit.UNANSWERED),
+        ("InterruptException", -1, Effect.INFO, AfterCommit.UNANSWERED),
+        ("DisconnectException", 13, Effect.INFO, AfterCommit.UNANSWERED),
+        ("KafkaException", -1, Effect.INFO, AfterCommit.ABORT),
+        ("IllegalStateException", -1, Effect.FAIL_AND_END, AfterCommit.NO_ABORT),
+        ("SerializationException", -1, Effect.FAIL, AfterCommit.ABORT),
+        ("CommitFailedException", -1, Effect.FAIL, AfterCommit.ABORT),
+        ("SomethingNew", -1, Effect.INFO, AfterCommit.UNANSWERED),
+        ("ProducerFencedException", 90, Effect.FAIL_AND_END, AfterCommit.NO_ABORT),
+    ],
+)
+def test_java_s_own_errors(name: str, code: int, effect: Effect, after: AfterCommit) -> None:
+    """JEP-6, JEP-7."""
+    meaning = java.client_error({"error": name, "code": code, "text": ""}).meaning
+    assert (meaning.effect, meaning.after_commit) == (effect, after)
 
 
 def test_not_leader_or_follower_is_never_definite() -> None:
