@@ -50,7 +50,7 @@ class Reign:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time in which no write of a key was acknowledged, though some were tried."""
+    """A time in which no write of a key was acknowledged, though one was tried or waited."""
 
     key: int
     start: float
@@ -182,11 +182,12 @@ class _Progress:
         self._acks: dict[int, list[tuple[int, int]]] = {}
         self._waiting: set[tuple[int, Any]] = set()
         self._seen: set[tuple[int, Any]] = set()
-        self._tries: dict[int, list[tuple[int, bool]]] = {}
+        # By key: when a write was asked for, and when acknowledged; None for one that was not.
+        self._tries: dict[int, list[tuple[int, int | None]]] = {}
 
-    def sent(self, key: int, ack: Any, at_ns: int) -> None:
+    def sent(self, key: int, ack: Any, asked_ns: int, at_ns: int) -> None:
         """One micro-operation that was ok."""
-        self._tries.setdefault(key, []).append((at_ns, True))
+        self._tries.setdefault(key, []).append((asked_ns, at_ns))
         offset, value = ack[0], ack[1]
         if offset is None:
             return
@@ -195,8 +196,8 @@ class _Progress:
         if (key, value) not in self._seen:
             self._waiting.add((key, value))
 
-    def failed(self, key: int, at_ns: int) -> None:
-        self._tries.setdefault(key, []).append((at_ns, False))
+    def failed(self, key: int, asked_ns: int) -> None:
+        self._tries.setdefault(key, []).append((asked_ns, None))
 
     def polled(self, key: int, records: Sequence[Sequence[Any]], at_ns: int, number: int) -> None:
         for record in records:
@@ -215,19 +216,22 @@ class _Progress:
             self.unseen[number] = len(self._waiting)
 
     def gaps(self, scale: _Scale) -> list[Gap]:
+        """From the last acknowledgement, or from when a write was asked for if that is later, to
+        the next.
+        """
         found = []
         for key, tries in sorted(self._tries.items()):
-            since = None
-            tried = 0
-            for at_ns, is_ok in tries:
-                if not is_ok:
-                    tried += 1
+            since: int | None = None
+            waiting_since: int | None = None
+            for asked_ns, at_ns in tries:
+                if waiting_since is None:
+                    waiting_since = asked_ns
+                if at_ns is None:
                     continue
-                if since is not None and tried:
-                    start, end = scale.seconds(since), scale.seconds(at_ns)
-                    if end - start >= LEAST_GAP_SECONDS:
-                        found.append(Gap(key, start, end))
-                since, tried = at_ns, 0
+                begun = waiting_since if since is None else max(since, waiting_since)
+                if at_ns - begun >= LEAST_GAP_SECONDS * _NS:
+                    found.append(Gap(key, scale.seconds(begun), scale.seconds(at_ns)))
+                since, waiting_since = at_ns, None
         return found
 
 
@@ -244,9 +248,9 @@ def _progress(operations: Sequence[Operation], scale: _Scale) -> _Progress:
             if kind == "poll":
                 progress.polled(key, what, completion.time_ns, number)
             elif completion.type == "ok":
-                progress.sent(key, what, completion.time_ns)
+                progress.sent(key, what, operation.start_ns, completion.time_ns)
             else:
-                progress.failed(key, completion.time_ns)
+                progress.failed(key, operation.start_ns)
     progress.end_bin(reached, BINS)
     return progress
 
