@@ -19,7 +19,8 @@ from kraftpy.broker.partition import Partition
 from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.coordinator.ports import Machine, ShardContext
 from kraftpy.coordinator.runtime import CoordinatorRuntime
-from kraftpy.coordinator.shard import Shard, ShardSettings, ShardWorld
+from kraftpy.coordinator.shard import Shard
+from kraftpy.coordinator.shard_writing import ShardSettings, ShardWorld
 from kraftpy.log.pacing import Pace
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.image import MetadataImage

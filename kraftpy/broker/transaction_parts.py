@@ -18,7 +18,7 @@ from kraftpy.broker.marker_writer import CompleteInGroups, MarkerWriter
 from kraftpy.broker.metadata_view import BrokerMetadata, endpoint_of
 from kraftpy.broker.transaction_verifier import TransactionVerifier, VerifierSettings
 from kraftpy.client.settings import ClientSettings
-from kraftpy.coordinator.shard import ShardSettings
+from kraftpy.coordinator.shard_writing import ShardSettings
 from kraftpy.coordinator.transactions.machine import TransactionMachine
 from kraftpy.coordinator.transactions.ports import ProvideProducerId
 from kraftpy.coordinator.transactions.service import TransactionService

@@ -15,7 +15,8 @@ from kraftpy.coordinator.batch import Producer
 from kraftpy.coordinator.failures import not_coordinator
 from kraftpy.coordinator.outcome import CoordinatorError, Outcome, Reply
 from kraftpy.coordinator.ports import Machine, ShardContext, ShardLog
-from kraftpy.coordinator.shard import Shard, ShardWorld
+from kraftpy.coordinator.shard import Shard
+from kraftpy.coordinator.shard_writing import ShardWorld
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraftpy.protocol.errors import ErrorCode

@@ -19,9 +19,8 @@ until it is CLOSED. If the log ever contradicts the state, the shard is FAILED a
 again.
 
 Invariants:
-- The next offset of the log equals `timeline.last_written` whenever a batch is appended (CRT-9).
-- `_deferred` is ordered by offset, and only the open batch is behind it.
 - A reply is called exactly once.
+- Those of shard_writing.py, where records are collected, appended and committed.
 """
 
 from __future__ import annotations
@@ -29,39 +28,27 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
-from kraftpy.coordinator.batch import (
-    EncodedRecord,
-    EndOfLinger,
-    OpenBatch,
-    Producer,
-    encode_record,
-    space_for,
-)
+from kraftpy.coordinator.batch import Producer
 from kraftpy.coordinator.failures import for_clients, for_leaders, not_coordinator, unexpected
-from kraftpy.coordinator.outcome import CoordinatorError, CoordinatorRecord, Outcome, Reply
+from kraftpy.coordinator.outcome import CoordinatorError, Outcome, Reply
 from kraftpy.coordinator.ports import Machine, ShardContext, ShardLog
 from kraftpy.coordinator.replaying import replay_batches
 from kraftpy.coordinator.shard_timers import ShardBackground, ShardTimer, ShardTimers
-from kraftpy.coordinator.timeline import Timeline
+from kraftpy.coordinator.shard_writing import CollectingShard, ShardWorld
 from kraftpy.coordinator.writes import Write
-from kraftpy.log.verifications import NO_GUARD, VerificationGuard
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.image import MetadataImage
-from kraftpy.protocol.coordinator_records import RecordTypes
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.purgatory.timer import Timer
-from kraftpy.records.batch import HEADER_SIZE
-from kraftpy.records.compression import Codec
 from kraftpy.records.control import EndTransactionMarker, build_end_transaction
 from kraftpy.records.errors import CorruptRecord
-from kraftpy.world import Buffer, Clock, InternalInvariant
+from kraftpy.world import Buffer, InternalInvariant
 
-__all__ = ["Shard", "ShardSettings", "ShardState", "ShardWorld"]
+__all__ = ["Shard", "ShardState"]
 
 log = logging.getLogger(__name__)
 
@@ -79,28 +66,7 @@ class ShardState(Enum):
     CLOSED = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardSettings:
-    append_linger_ms: int = -1
-    """`group.coordinator.append.linger.ms`: -1 for the end of the loop's round"""
-    write_timeout_ms: int = 5000
-    """`offsets.commit.timeout.ms`"""
-    codec: Codec = Codec.NONE
-    """`offsets.topic.compression.codec`"""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardWorld:
-    """What all shards of a runtime share. `slow` does background work, `timer` everything else."""
-
-    clock: Clock
-    timer: Timer
-    slow: Timer
-    settings: ShardSettings
-    records: RecordTypes
-
-
-class Shard(Generic[_Machine]):
+class Shard(CollectingShard[_Machine]):
     """Made when this broker is elected for the partition."""
 
     def __init__(
@@ -115,22 +81,18 @@ class Shard(Generic[_Machine]):
         reload: Callable[[Shard[_Machine]], None],
     ) -> None:
         """`reload` is called when the shard was active and must be made anew from its log."""
+        super().__init__(shard_log, world)
         self.partition = partition
         self.leader_epoch = leader_epoch
-        self.log = shard_log
         self.state = ShardState.LOADING
-        self.timeline = Timeline()
-        self._world = world
         self._image = image
         self._reload = reload
         self._timers = ShardTimers(
             world.timer, lambda timer: self._enqueue(partial(self._timer_over, timer))
         )
         self._background = ShardBackground(world.slow, self.submit)
-        self._batch: OpenBatch | None = None
         self._events: deque[Callable[[], None]] = deque()
         self._is_running = False
-        self._deferred: deque[tuple[int, Write]] = deque()
         self.machine = make_machine(
             ShardContext(
                 partition,
@@ -301,21 +263,6 @@ class Shard(Generic[_Machine]):
         else:
             self._wait_for_others(write)
 
-    def _wait_for_others(self, write: Write) -> None:
-        """It may have seen what is not committed: then it is answered after that (CRT-3).
-
-        That may be older than this shard: loaded from the log, but not on all replicas yet.
-        """
-        timeline = self.timeline
-        if self._batch is not None:
-            self._batch.writes.append(write)
-        elif timeline.last_committed < timeline.last_written:
-            self._deferred.append((timeline.last_written, write))
-        else:
-            write.committed()
-            return
-        write.start_timeout(self._world.settings.write_timeout_ms)
-
     def _complete(
         self,
         marker: EndTransactionMarker,
@@ -374,123 +321,10 @@ class Shard(Generic[_Machine]):
 
         self._write(operation, retry)
 
-    def _commit(self, high_watermark: int) -> None:
-        self.timeline.committed(min(high_watermark, self.timeline.last_written))
-        while self._deferred and self._deferred[0][0] <= high_watermark:
-            self._deferred.popleft()[1].committed()
-
     def _take_image(self, changes: ImageChanges, image: MetadataImage) -> None:
         self._image = image
         if self.state is ShardState.ACTIVE:
             self.machine.metadata_changed(changes, image)
-
-    # The batch.
-
-    def _collect(self, write: Write, outcome: Outcome[Any], producer: Producer | None) -> None:
-        """Replay the records and put them into the batch, together or one by one."""
-        try:
-            records = [(record, encode_record(record)) for record in outcome.records]
-        except Exception as error:
-            # A number or a name that a client sent is beyond what a record can hold.
-            write.failed(unexpected(error))
-            return
-        pieces = [records] if outcome.is_atomic or producer else [[each] for each in records]
-        # The operation has seen what is in the batch: if that is lost, so is this.
-        lost = None if producer is None else self._flush()
-        for piece in pieces:
-            lost = lost or self._make_space(piece) or self._take_in(piece, producer)
-        if lost is not None:
-            write.failed(lost)
-            return
-        self._opened(producer).writes.append(write)
-        write.start_timeout(self._world.settings.write_timeout_ms)
-        if producer is not None or self._world.settings.append_linger_ms == 0:
-            self._flush()
-
-    def _make_space(self, records: _Encoded) -> CoordinatorError | None:
-        needed = sum(space_for(data) for _, data in records)
-        if HEADER_SIZE + needed > self.log.max_batch_bytes:
-            return for_clients(CoordinatorError(ErrorCode.RECORD_LIST_TOO_LARGE))
-        if self._batch is None or self._batch.has_space(needed, self.log.max_batch_bytes):
-            return None
-        return self._flush()
-
-    def _take_in(self, records: _Encoded, producer: Producer | None) -> CoordinatorError | None:
-        batch = self._opened(producer)
-        producer_id, producer_epoch = (producer.id, producer.epoch) if producer else (-1, -1)
-        try:
-            for record, data in records:
-                self.machine.replay(self._next_offset(), producer_id, producer_epoch, record)
-                batch.append(data)
-        except InternalInvariant:
-            raise
-        except Exception as error:
-            return self._drop(batch.writes, unexpected(error))
-        return None
-
-    def _next_offset(self) -> int:
-        return self.timeline.last_written + (0 if self._batch is None else self._batch.count)
-
-    def _opened(self, producer: Producer | None) -> OpenBatch:
-        batch = self._batch
-        if batch is None:
-            settings = self._world.settings
-            batch = self._batch = OpenBatch(settings.codec, self._world.clock.wall_ms(), producer)
-            if producer is None and settings.append_linger_ms != 0:
-                # With -1 at once, which is when the reaper comes to run: behind what the loop has
-                # to do in this round.
-                delay_ms = max(settings.append_linger_ms, 0)
-                self._world.timer.add(EndOfLinger(batch, self._linger_over), delay_ms)
-        return batch
-
-    def _linger_over(self, batch: OpenBatch) -> None:
-        """The batch has waited long enough for more; one that is gone already is no matter."""
-        self._enqueue(partial(self._flush_if_open, batch))
-
-    def _flush_if_open(self, batch: OpenBatch) -> None:
-        if self._batch is batch:
-            self._flush()
-
-    def _flush(self) -> CoordinatorError | None:
-        """Append the open batch, if there is one."""
-        batch, self._batch = self._batch, None
-        if batch is None or not batch.count:
-            return None
-        return self._append(batch.build(), batch.count, batch.writes, guard=batch.guard)
-
-    def _append(
-        self,
-        data: Buffer,
-        count: int,
-        writes: list[Write],
-        *,
-        guard: VerificationGuard = NO_GUARD,
-        transaction_version: int = 0,
-    ) -> CoordinatorError | None:
-        expected = self.timeline.last_written
-        try:
-            offset = self.log.append(data, guard=guard, transaction_version=transaction_version)
-        except CoordinatorError as error:
-            return self._drop(writes, for_clients(error))
-        if offset != expected:
-            log.error("%r wrote at offset %d instead of %d", self, offset, expected)
-            self._drop(writes, not_coordinator())
-            self.fail()
-            return not_coordinator()
-        self.timeline.written(offset + count)
-        self._deferred.extend((offset + count, write) for write in writes)
-        return None
-
-    def _drop(self, writes: list[Write], error: CoordinatorError) -> CoordinatorError:
-        """What was replayed for these, and for the rest of their batch, has never been."""
-        self._batch = None
-        self.timeline.revert()
-        for write in writes:
-            write.failed(error)
-        return error
-
-
-_Encoded: TypeAlias = list[tuple[CoordinatorRecord, EncodedRecord]]
 
 
 def _report(answer: object) -> None:

@@ -35,7 +35,8 @@ from kraftpy.coordinator.groups.machine import GroupMachine
 from kraftpy.coordinator.groups.metrics import GroupGauges, GroupMetrics
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.ports import ShardContext
-from kraftpy.coordinator.shard import ShardSettings, ShardState
+from kraftpy.coordinator.shard import ShardState
+from kraftpy.coordinator.shard_writing import ShardSettings
 from kraftpy.coordinator.transactions.settings import TransactionSettings
 from kraftpy.metadata.publisher import Publisher
 from kraftpy.observe.metrics import MetricRegistry

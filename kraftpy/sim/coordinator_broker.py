@@ -15,7 +15,8 @@ from kraftpy.coordinator.groups.machine import GroupMachine
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.ports import ShardContext
 from kraftpy.coordinator.runtime import CoordinatorRuntime
-from kraftpy.coordinator.shard import Shard, ShardSettings, ShardWorld
+from kraftpy.coordinator.shard import Shard
+from kraftpy.coordinator.shard_writing import ShardSettings, ShardWorld
 from kraftpy.coordinator.transactions.service import TransactionService
 from kraftpy.coordinator.transactions.settings import TransactionSettings
 from kraftpy.metadata.changes import ImageChanges

@@ -20,7 +20,8 @@ from kraftpy.coordinator.groups.consumer_group import ConsumerGroup, ConsumerGro
 from kraftpy.coordinator.groups.machine import GroupMachine
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.hashing import partition_for
-from kraftpy.coordinator.shard import Shard, ShardSettings, ShardState, ShardWorld
+from kraftpy.coordinator.shard import Shard, ShardState
+from kraftpy.coordinator.shard_writing import ShardSettings, ShardWorld
 from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.protocol.coordinator_records import GROUP_RECORDS
 from kraftpy.purgatory.timer import Timer

@@ -15,7 +15,8 @@ from kraftpy.coordinator.groups.machine import GroupMachine
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.memory_shard_log import MemoryShardLog
 from kraftpy.coordinator.runtime import CoordinatorRuntime
-from kraftpy.coordinator.shard import Shard, ShardSettings, ShardWorld
+from kraftpy.coordinator.shard import Shard
+from kraftpy.coordinator.shard_writing import ShardSettings, ShardWorld
 from kraftpy.protocol.coordinator_records import GROUP_RECORDS
 from kraftpy.protocol.frames import decode_response
 from kraftpy.protocol.registry import API

@@ -28,7 +28,7 @@ from kraftpy.broker.transaction_parts import (
 from kraftpy.broker.transaction_verifier import VerifierSettings
 from kraftpy.coordinator.groups.machine import GroupMachine
 from kraftpy.coordinator.groups.settings import GroupSettings
-from kraftpy.coordinator.shard import ShardSettings
+from kraftpy.coordinator.shard_writing import ShardSettings
 from kraftpy.coordinator.transactions.settings import TransactionSettings
 from kraftpy.metadata.features import TRANSACTION_VERSION
 from kraftpy.metadata.records import FeatureLevelRecord, MetadataRecord

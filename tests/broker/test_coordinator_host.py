@@ -15,7 +15,8 @@ from coordinator.shard_kit import Waiting
 from kraftpy.broker.coordinator_host import CoordinatorHost
 from kraftpy.coordinator.batch import Producer
 from kraftpy.coordinator.outcome import CoordinatorError
-from kraftpy.coordinator.shard import Shard, ShardSettings, ShardState
+from kraftpy.coordinator.shard import Shard, ShardState
+from kraftpy.coordinator.shard_writing import ShardSettings
 from kraftpy.protocol.coordinator_records import GROUP_RECORDS
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.records.control import EndTransactionMarker

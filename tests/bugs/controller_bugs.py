@@ -5,14 +5,12 @@ The cluster simulation must find every one of them; see seeded_bugs.py for how.
 
 from __future__ import annotations
 
-import sys
 from copy import copy
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from seeded_bugs import Bug, examine
+from seeded_bugs import Bug, Suite
 
 from kraftpy.metadata.controller.alter_partition import AlterPartitionControl, _Alteration
 from kraftpy.metadata.controller.broker_states import BrokerState
@@ -37,7 +35,6 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.sim.cluster_simulation import run_cluster
 
 EVENTS = 5_000
-SEEDS = Path(__file__).with_name("controller_seeds.json")
 
 
 # Answers and leadership.
@@ -383,5 +380,4 @@ def run(seed: int) -> None:
     run_cluster(seed, EVENTS)
 
 
-if __name__ == "__main__":
-    sys.exit(examine(BUGS, run, SEEDS))
+SUITE = Suite("controller", "L2, cluster", BUGS, run)

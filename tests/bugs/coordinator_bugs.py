@@ -6,15 +6,11 @@ transactions alone are in transaction_bugs.py.
 
 from __future__ import annotations
 
-import logging
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from seeded_bugs import Bug, examine
+from seeded_bugs import Suite, named
 
 from kraftpy.coordinator.groups.classic_group import ClassicGroup
 from kraftpy.coordinator.groups.classic_rebalance import ClassicRebalances
@@ -28,16 +24,16 @@ from kraftpy.coordinator.groups.reconciler import Reconciliation
 from kraftpy.coordinator.outcome import CoordinatorError, Outcome
 from kraftpy.coordinator.runtime import CoordinatorRuntime
 from kraftpy.coordinator.shard import Shard, ShardState
+from kraftpy.coordinator.shard_writing import CollectingShard
 from kraftpy.coordinator.transactions.machine import TransactionMachine
 from kraftpy.sim.coordinator_simulation import CoordinatorSimulation
 
-SEEDS = Path(__file__).with_name("coordinator_seeds.json")
 EVENTS = 1_500
 
 
 # The runtime.
 
-_append = Shard._append
+_append = CollectingShard._append
 
 
 def answers_before_the_high_watermark(self: Shard[Any], *given: Any, **terms: Any) -> Any:
@@ -174,32 +170,28 @@ def decision_not_carried_out_after_loading(self: TransactionMachine, name: str) 
     return Outcome()
 
 
-def _bug(owner: type, method: str, broken: Any) -> Bug:
-    return Bug(broken.__name__.replace("_", " "), owner, method, broken)
-
-
-BUGS: Sequence[Bug] = [
-    _bug(Shard, "_append", answers_before_the_high_watermark),
-    _bug(Shard, "_drop", what_the_log_refused_stays),
-    _bug(Shard, "_wait_for_others", what_was_seen_is_not_waited_for),
-    _bug(Shard, "activate", loaded_means_committed),
-    _bug(CoordinatorRuntime, "resigned", stale_coordinator_answers),
-    _bug(ClassicAssignments, "_store", generation_not_persisted),
-    _bug(ClassicAssignments, "_hand_out", two_members_get_one_partition),
-    _bug(ClassicAssignments, "_stored", assignment_handed_out_in_a_later_generation),
-    _bug(ClassicGroup, "validate_offset_commit", commit_without_generation_check),
-    _bug(ClassicRebalances, "loaded", sessions_not_started_on_load),
-    _bug(Reconciliation, "_may_own", owned_not_said_taken_for_nothing),
-    _bug(GroupDraft, "is_free", everything_is_free),
-    _bug(ConsumerTimers, "start_all", consumers_sessions_not_started_on_load),
-    _bug(ConsumerGroup, "validate_offset_commit", strangers_may_commit),
-    _bug(ConsumerGroup, "_hold", holders_not_kept),
-    _bug(OffsetState, "end_transaction", offsets_of_an_aborted_transaction_kept),
-    _bug(OffsetState, "put_pending", offsets_visible_before_the_marker),
-    _bug(OffsetState, "is_pending", pending_offsets_not_waited_for),
-    _bug(Offsets, "_check_transactional_commit", transactional_commit_of_anybody),
-    _bug(TransactionMachine, "_decide", markers_before_the_decision_is_committed),
-    _bug(TransactionMachine, "_go_on", decision_not_carried_out_after_loading),
+BUGS = [
+    named(CollectingShard, "_append", answers_before_the_high_watermark),
+    named(CollectingShard, "_drop", what_the_log_refused_stays),
+    named(CollectingShard, "_wait_for_others", what_was_seen_is_not_waited_for),
+    named(Shard, "activate", loaded_means_committed),
+    named(CoordinatorRuntime, "resigned", stale_coordinator_answers),
+    named(ClassicAssignments, "_store", generation_not_persisted),
+    named(ClassicAssignments, "_hand_out", two_members_get_one_partition),
+    named(ClassicAssignments, "_stored", assignment_handed_out_in_a_later_generation),
+    named(ClassicGroup, "validate_offset_commit", commit_without_generation_check),
+    named(ClassicRebalances, "loaded", sessions_not_started_on_load),
+    named(Reconciliation, "_may_own", owned_not_said_taken_for_nothing),
+    named(GroupDraft, "is_free", everything_is_free),
+    named(ConsumerTimers, "start_all", consumers_sessions_not_started_on_load),
+    named(ConsumerGroup, "validate_offset_commit", strangers_may_commit),
+    named(ConsumerGroup, "_hold", holders_not_kept),
+    named(OffsetState, "end_transaction", offsets_of_an_aborted_transaction_kept),
+    named(OffsetState, "put_pending", offsets_visible_before_the_marker),
+    named(OffsetState, "is_pending", pending_offsets_not_waited_for),
+    named(Offsets, "_check_transactional_commit", transactional_commit_of_anybody),
+    named(TransactionMachine, "_decide", markers_before_the_decision_is_committed),
+    named(TransactionMachine, "_go_on", decision_not_carried_out_after_loading),
 ]
 
 
@@ -207,6 +199,4 @@ def run(seed: int) -> None:
     CoordinatorSimulation(seed).run(EVENTS)
 
 
-if __name__ == "__main__":
-    logging.getLogger("kraftpy").addHandler(logging.NullHandler())
-    sys.exit(examine(BUGS, run, SEEDS))
+SUITE = Suite("coordinator", "L2, coordinators", BUGS, run)

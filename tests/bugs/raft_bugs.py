@@ -5,11 +5,9 @@ The quorum simulation must find every one of them; see seeded_bugs.py for how.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-from seeded_bugs import Bug, examine
+from seeded_bugs import Bug, Suite
 
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.raft.effects import Reply, Send, TruncateLog
@@ -23,7 +21,6 @@ from kraftpy.raft.roles import Leader, Prospective, Unattached
 from kraftpy.sim.quorum_simulation import run_quorum
 
 EVENTS = 4_000
-SEEDS = Path(__file__).with_name("raft_seeds.json")
 
 
 def vote_not_persisted(self: Quorum, key: Any) -> None:
@@ -227,5 +224,4 @@ def run(seed: int) -> None:
     run_quorum(seed, EVENTS)
 
 
-if __name__ == "__main__":
-    sys.exit(examine(BUGS, run, SEEDS))
+SUITE = Suite("raft", "L2, quorum", BUGS, run)

@@ -6,12 +6,10 @@ how.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from seeded_bugs import Bug, examine
+from seeded_bugs import Suite, named
 
 from kraftpy.broker.delayed_produce import PendingAppend
 from kraftpy.broker.fetcher_core import FetcherCore
@@ -26,7 +24,6 @@ from kraftpy.records.validation import AppendOrigin
 from kraftpy.sim.cluster_data_run import data_simulation
 
 EVENTS = 6_000
-SEEDS = Path(__file__).with_name("replication_seeds.json")
 
 
 # The high watermark.
@@ -210,36 +207,31 @@ def stable_before_the_end_is_replicated(self: ProducerState) -> Any:
     return next(iter(self._open.values()), None)
 
 
-def _bug(owner: type, method: str, broken: Any) -> Bug:
-    name = broken.fget.__name__ if isinstance(broken, property) else broken.__name__
-    return Bug(name.replace("_", " "), owner, method, broken)
-
-
 BUGS = [
-    _bug(Partition, "_advance_high_watermark", leader_alone_commits),
-    _bug(IsrState, "propose", expansion_commits_without_the_new_member),
-    _bug(IsrState, "propose", shrink_commits_before_it_is_decided),
-    _bug(Partition, "_advance_high_watermark", high_watermark_falls),
-    _bug(Partition, "_needed_size", property(acknowledged_below_min_isr)),
-    _bug(PendingAppend, "verdict_of", acknowledged_when_the_leader_has_it),
-    _bug(IsrState, "answered", answer_counts_as_metadata),
-    _bug(Partition, "_begin_epoch", new_leader_counts_what_is_not_flushed),
-    _bug(Partition, "_propose_joining", joins_with_any_fetch),
-    _bug(Partition, "_propose_joining", joins_below_the_start_of_the_epoch),
-    _bug(Partition, "_epoch_of", no_incarnation_in_proposals),
-    _bug(IsrState, "adopt", metadata_drops_any_proposal),
-    _bug(IsrState, "answered", doubt_taken_for_refusal),
-    _bug(Partition, "check_epoch", any_leader_epoch_served),
-    _bug(Partition, "check_leader", deposed_leader_serves),
-    _bug(Partition, "divergence", divergence_not_told),
-    _bug(FetcherCore, "_begin", follower_truncates_to_its_high_watermark),
-    _bug(FetcherCore, "_want", follower_claims_what_is_not_flushed),
-    _bug(ProducerUpdate, "_check_sequence", sequence_unchecked),
-    _bug(ProducerUpdate, "add_batch", followers_know_no_producers),
-    _bug(ProducerState, "find_duplicate", repetition_not_recognized),
-    _bug(ProducerState, "find_duplicate", repetition_answered_with_offset_0),
-    _bug(ProducerState, "first_unstable", property(one_unstable_record_is_shown)),
-    _bug(ProducerState, "first_unstable", property(stable_before_the_end_is_replicated)),
+    named(Partition, "_advance_high_watermark", leader_alone_commits),
+    named(IsrState, "propose", expansion_commits_without_the_new_member),
+    named(IsrState, "propose", shrink_commits_before_it_is_decided),
+    named(Partition, "_advance_high_watermark", high_watermark_falls),
+    named(Partition, "_needed_size", property(acknowledged_below_min_isr)),
+    named(PendingAppend, "verdict_of", acknowledged_when_the_leader_has_it),
+    named(IsrState, "answered", answer_counts_as_metadata),
+    named(Partition, "_begin_epoch", new_leader_counts_what_is_not_flushed),
+    named(Partition, "_propose_joining", joins_with_any_fetch),
+    named(Partition, "_propose_joining", joins_below_the_start_of_the_epoch),
+    named(Partition, "_epoch_of", no_incarnation_in_proposals),
+    named(IsrState, "adopt", metadata_drops_any_proposal),
+    named(IsrState, "answered", doubt_taken_for_refusal),
+    named(Partition, "check_epoch", any_leader_epoch_served),
+    named(Partition, "check_leader", deposed_leader_serves),
+    named(Partition, "divergence", divergence_not_told),
+    named(FetcherCore, "_begin", follower_truncates_to_its_high_watermark),
+    named(FetcherCore, "_want", follower_claims_what_is_not_flushed),
+    named(ProducerUpdate, "_check_sequence", sequence_unchecked),
+    named(ProducerUpdate, "add_batch", followers_know_no_producers),
+    named(ProducerState, "find_duplicate", repetition_not_recognized),
+    named(ProducerState, "find_duplicate", repetition_answered_with_offset_0),
+    named(ProducerState, "first_unstable", property(one_unstable_record_is_shown)),
+    named(ProducerState, "first_unstable", property(stable_before_the_end_is_replicated)),
 ]
 
 
@@ -247,5 +239,4 @@ def run(seed: int) -> None:
     data_simulation(seed).run(EVENTS)
 
 
-if __name__ == "__main__":
-    sys.exit(examine(BUGS, run, SEEDS))
+SUITE = Suite("replication", "L2, cluster with data", BUGS, run)

@@ -6,13 +6,10 @@ seeded_bugs.py for how.
 
 from __future__ import annotations
 
-import logging
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from seeded_bugs import Bug, examine
+from seeded_bugs import Suite, named
 
 from kraftpy.broker.marker_queues import MarkerQueues
 from kraftpy.coordinator.outcome import Outcome
@@ -20,9 +17,6 @@ from kraftpy.coordinator.transactions import machine as machines
 from kraftpy.coordinator.transactions.machine import TransactionMachine
 from kraftpy.log.producers import ProducerState, ProducerUpdate
 from kraftpy.log.verifications import Verifications
-
-SEEDS = Path(__file__).with_name("transaction_seeds.json")
-
 
 # Deciding.
 
@@ -137,26 +131,22 @@ def marker_leaves_what_was_verified(self: Verifications, producer_id: int, epoch
     return None
 
 
-def _bug(owner: type, method: str, broken: Any) -> Bug:
-    return Bug(broken.__name__.replace("_", " "), owner, method, broken)
-
-
 BUGS = [
-    _bug(TransactionMachine, "_decide", markers_before_the_decision_is_committed),
-    _bug(TransactionMachine, "end", end_accepted_for_any_epoch),
-    _bug(TransactionMachine, "end", no_epoch_bump),
-    _bug(TransactionMachine, "_must_wait", nobody_is_pending),
-    _bug(TransactionMachine, "_fence", fencing_forgets_the_epoch),
-    _bug(TransactionMachine, "_go_on", decision_not_carried_out_after_loading),
-    _bug(TransactionMachine, "_go_on", loaded_decision_taken_for_committed),
-    _bug(TransactionMachine, "_complete", complete_not_tried_again),
-    _bug(TransactionMachine, "_abort_timed_out", nobody_times_out),
-    _bug(MarkerQueues, "_answered", marker_taken_for_written),
-    _bug(MarkerQueues, "failed", lost_request_taken_for_written),
-    _bug(ProducerUpdate, "add_marker", late_marker_ends_the_next_transaction),
-    _bug(ProducerUpdate, "_check_epoch", older_epoch_accepted),
-    _bug(ProducerState, "accepts_guard", any_guard_fits),
-    _bug(Verifications, "marker_written", marker_leaves_what_was_verified),
+    named(TransactionMachine, "_decide", markers_before_the_decision_is_committed),
+    named(TransactionMachine, "end", end_accepted_for_any_epoch),
+    named(TransactionMachine, "end", no_epoch_bump),
+    named(TransactionMachine, "_must_wait", nobody_is_pending),
+    named(TransactionMachine, "_fence", fencing_forgets_the_epoch),
+    named(TransactionMachine, "_go_on", decision_not_carried_out_after_loading),
+    named(TransactionMachine, "_go_on", loaded_decision_taken_for_committed),
+    named(TransactionMachine, "_complete", complete_not_tried_again),
+    named(TransactionMachine, "_abort_timed_out", nobody_times_out),
+    named(MarkerQueues, "_answered", marker_taken_for_written),
+    named(MarkerQueues, "failed", lost_request_taken_for_written),
+    named(ProducerUpdate, "add_marker", late_marker_ends_the_next_transaction),
+    named(ProducerUpdate, "_check_epoch", older_epoch_accepted),
+    named(ProducerState, "accepts_guard", any_guard_fits),
+    named(Verifications, "marker_written", marker_leaves_what_was_verified),
 ]
 
 
@@ -166,8 +156,4 @@ def run(seed: int) -> None:
     simulate(seed)
 
 
-if __name__ == "__main__":
-    # The world of transactions is among the tests of the coordinator.
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    logging.disable(logging.ERROR)
-    sys.exit(examine(BUGS, run, SEEDS))
+SUITE = Suite("transaction", "L2, transactions", BUGS, run)

@@ -18,7 +18,8 @@ from kraftpy.coordinator.batch import Producer
 from kraftpy.coordinator.memory_shard_log import MemoryShardLog
 from kraftpy.coordinator.outcome import CoordinatorError, Outcome
 from kraftpy.coordinator.ports import Machine, ShardContext
-from kraftpy.coordinator.shard import Shard, ShardSettings, ShardState, ShardWorld
+from kraftpy.coordinator.shard import Shard, ShardState
+from kraftpy.coordinator.shard_writing import ShardSettings, ShardWorld
 from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraftpy.protocol.coordinator_records import RecordTypes
 from kraftpy.protocol.errors import ErrorCode

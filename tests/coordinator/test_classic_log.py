@@ -18,7 +18,7 @@ from kraftpy.coordinator.groups.classic_records import (
 from kraftpy.coordinator.groups.machine import GroupMachine
 from kraftpy.coordinator.groups.settings import GroupSettings
 from kraftpy.coordinator.outcome import CoordinatorRecord, Outcome
-from kraftpy.coordinator.shard import ShardSettings
+from kraftpy.coordinator.shard_writing import ShardSettings
 from kraftpy.protocol.coordinator_records import GROUP_RECORDS, encode_key, encode_value
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.group_records import (

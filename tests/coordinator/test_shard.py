@@ -13,7 +13,8 @@ from kraftpy.coordinator.batch import Producer
 from kraftpy.coordinator.memory_shard_log import MemoryShardLog
 from kraftpy.coordinator.outcome import CoordinatorError, Outcome
 from kraftpy.coordinator.runtime import CoordinatorRuntime
-from kraftpy.coordinator.shard import Shard, ShardSettings, ShardState, ShardWorld
+from kraftpy.coordinator.shard import Shard, ShardState
+from kraftpy.coordinator.shard_writing import ShardSettings, ShardWorld
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.image import EMPTY_IMAGE
 from kraftpy.protocol.coordinator_records import GROUP_RECORDS, encode_key
