@@ -125,6 +125,24 @@ def test_without_a_place_for_them_bad_records_stop_the_job(
     assert Lake(LocalFiles(tmp_path)).state().version == -1
 
 
+def test_batches_without_a_single_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing at all, and nothing good, also behind a comparison that finds nothing to compare."""
+    for keys in ((), ("id",)):
+        root = tmp_path / str(len(keys))
+        letters = KeptLetters()
+        writer = batch_writer(spark, root, letters, dedup_keys=keys)
+        reports = [
+            writer.write(Topic(spark, end=end).frame(values), "w", batch, topic_ids=IDS)
+            for batch, (end, values) in enumerate([(0, []), (0, [b"{"]), (1, [click(1)])])
+        ]
+        counts = [(each.records, each.rows, each.bad) for each in reports if each is not None]
+        assert counts == [(0, 0, 0), (1, 0, 1), (1, 1, 0)]
+        other = writer.write(Topic(spark).frame([b"{"]), "other", 0, topic_ids=IDS)
+        assert other is not None
+        assert (other.records, other.rows, other.bad) == (1, 0, 1)
+        assert lake_rows(spark, root, "id") == [(1,)]
+
+
 def test_required_fields_inside_of_others(spark: SparkSession, tmp_path: Path) -> None:
     schema = (
         "id BIGINT, at BIGINT, user STRUCT<name: STRING NOT NULL, city: STRING>,"

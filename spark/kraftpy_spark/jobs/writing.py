@@ -13,7 +13,7 @@ has are left out, too. The lake itself is the memory of both: there is no state 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
@@ -25,12 +25,12 @@ from pyspark.sql.types import StructType
 from kraftpy_spark.jobs.decode import OWN_COLUMNS, Shape, decode
 from kraftpy_spark.jobs.failure import JobFailed
 from kraftpy_spark.jobs.lake import Lake
-from kraftpy_spark.jobs.lake_state import Commit, Conflict, LakeState, Source, Span
+from kraftpy_spark.jobs.lake_state import AddedFile, Commit, Conflict, LakeState, Source, Span
 from kraftpy_spark.jobs.reports import BatchReport
 from kraftpy_spark.jobs.staged import COORDINATES, look_at_staged
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["BatchWriter", "DeadLetters", "Rules", "Transform"]
 
@@ -140,16 +140,27 @@ class BatchWriter:
         decoded = decode(records, rules.shape, attempt.topic_ids, watermark_ms)
         if rules.late == "dead-letter":
             decoded = _reject_late(decoded)
-        # The keys of a batch are looked at twice, and its records read once.
-        kept = decoded.persist() if rules.dedup_keys else decoded
+        known = attempt.state.files_with(attempt.wanted)
+        # With something to compare with, a batch is looked at more than once, and read once.
+        is_compared = bool(known or rules.dedup_keys)
+        kept = decoded.persist() if is_compared else decoded
         try:
             folder = self._lake.staging(attempt.writer, attempt.batch)
-            self._stage(kept, attempt, folder)
+            if is_compared:
+                row = kept.agg(*_counts()).first()
+                assert row is not None
+                attempt.counts = row.asDict()
+                self._stage(kept, attempt, known, folder)
+            else:
+                # Counted on the way. Behind a shuffle that turns out empty, Spark would forget to.
+                seen = Observation()
+                self._stage(kept.observe(seen, *_counts()), attempt, known, folder)
+                attempt.counts = seen.get
             self._reached("staged", attempt.batch)
             self._send_dead_letters(kept, attempt)
             self._reached("dead-lettered", attempt.batch)
         finally:
-            if rules.dedup_keys:
+            if is_compared:
                 kept.unpersist()
         commit = self._describe(attempt, folder)
         self._lake.commit(commit, attempt.state)
@@ -171,17 +182,13 @@ class BatchWriter:
             watermark_ms=watermark_ms,
         )
 
-    def _stage(self, decoded: DataFrame, attempt: _Attempt, folder: str) -> None:
+    def _stage(
+        self, decoded: DataFrame, attempt: _Attempt, known: Sequence[AddedFile], folder: str
+    ) -> None:
         rules = self._rules
-        seen = Observation()
-        observed = decoded.observe(
-            seen,
-            F.count(F.lit(1)).alias("records"),
-            F.count(F.col("reason")).alias("bad"),
-            F.count(F.when(F.col("is_late"), 1)).alias("late"),
-        )
-        rows = self._rows(observed.filter("reason IS NULL"))
-        rows = self._without_known_offsets(rows, attempt)
+        rows = self._rows(decoded.filter("reason IS NULL"))
+        if known:
+            rows = self._without_known_offsets(rows, known)
         if rules.dedup_keys:
             rows = self._without_known_keys(rows, decoded, attempt.state)
         (
@@ -189,7 +196,6 @@ class BatchWriter:
             .mode("overwrite")
             .parquet(self._lake.staged_uri(folder))
         )
-        attempt.counts = seen.get
 
     def _rows(self, good: DataFrame) -> DataFrame:
         shape = self._rules.shape
@@ -209,10 +215,7 @@ class BatchWriter:
             raise JobFailed(f"--transform has to leave the column {lost[0]} in place")
         return made
 
-    def _without_known_offsets(self, rows: DataFrame, attempt: _Attempt) -> DataFrame:
-        files = attempt.state.files_with(attempt.wanted)
-        if not files:
-            return rows
+    def _without_known_offsets(self, rows: DataFrame, files: Sequence[AddedFile]) -> DataFrame:
         known = self._spark.read.schema(COORDINATES).parquet(*self._lake.uris(files))
         names = ["_topic", "_topic_id", "_partition", "_offset"]
         return rows.join(known.select(*names), names, "left_anti").select(*rows.columns)
@@ -274,6 +277,14 @@ class BatchWriter:
                 ends[source] = max(span.last, ends.get(source, -1))
         newest = staged.newest_event_ms
         return Commit(writer, batch, "append", staged.files, max_event_ms=newest, ends=ends)
+
+
+def _counts() -> tuple[Column, ...]:
+    return (
+        F.count(F.lit(1)).alias("records"),
+        F.count(F.col("reason")).alias("bad"),
+        F.count(F.when(F.col("is_late"), 1)).alias("late"),
+    )
 
 
 def _reject_late(decoded: DataFrame) -> DataFrame:
