@@ -38,7 +38,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = spark_session(tmp_path_factory.mktemp("warehouse"))
+    # Tests run everything a few times, which is less than the better compiler needs to pay.
+    quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    session = spark_session(tmp_path_factory.mktemp("warehouse"), quick)
     yield session
     session.stop()
 
