@@ -8,6 +8,9 @@ import pytest
 from compat.data_cluster import DataCluster, running_cluster
 from compat.node_process import NodeProcess, running_node
 
+from bench._peers import Server, apache_kafka
+from kraftpy.world import Address
+
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
@@ -39,3 +42,22 @@ def cluster(request: pytest.FixtureRequest) -> DataCluster:
     """For data, with as many replicas as nodes: each of the two in its turn."""
     found: DataCluster = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Server]:
+    """Apache Kafka, for our own client beside other people's."""
+    settings = {
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "auto.create.topics.enable": "false",
+    }
+    with apache_kafka(settings) as server:
+        yield server
+
+
+@pytest.fixture
+def servers(kafka: Server) -> list[Address]:
+    return [(kafka.host, kafka.port)]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
 from client.kits import KITS, Kit, Message
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench._peers import Server, apache_kafka
+from bench._peers import Server
 from kraftpy.client import admin_operations as admin
 from kraftpy.client import calls
 from kraftpy.client.errors import KafkaError
@@ -27,23 +26,6 @@ both_kits = pytest.mark.parametrize("kit", KITS, ids=lambda kit: type(kit).__nam
 EARLIEST = ConsumerSettings(auto_offset_reset="earliest")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NAMES = count()
-
-
-@pytest.fixture(scope="session")
-def kafka() -> Iterator[Server]:
-    replication = {
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "group.initial.rebalance.delay.ms": "0",
-        "auto.create.topics.enable": "false",
-    }
-    with apache_kafka(replication) as server:
-        yield server
-
-
-@pytest.fixture
-def servers(kafka: Server) -> list[Address]:
-    return [(kafka.host, kafka.port)]
 
 
 @pytest.fixture

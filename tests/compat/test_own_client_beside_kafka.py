@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
 from confluent_kafka import Consumer
 
-from bench._peers import Server, apache_kafka
+from bench._peers import Server
 from kraftpy.client import admin_operations as admin
 from kraftpy.client.blocking_clients import BlockingAdmin, BlockingConsumer, BlockingProducer
 from kraftpy.client.calls import TopicPartition
@@ -22,24 +21,6 @@ pytestmark = [pytest.mark.compat, pytest.mark.java]
 NAMES = count()
 LIMIT_SECONDS = 60
 PARTITIONS = 6
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[Server]:
-    settings = {
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "group.initial.rebalance.delay.ms": "0",
-        "auto.create.topics.enable": "false",
-    }
-    with apache_kafka(settings) as server:
-        yield server
-
-
-@pytest.fixture
-def servers(kafka: Server) -> list[Address]:
-    return [(kafka.host, kafka.port)]
 
 
 @pytest.fixture
