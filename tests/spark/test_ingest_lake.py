@@ -189,6 +189,23 @@ def test_another_process_may_finish_a_commit_and_go_on(tmp_path: Path) -> None:
     assert seen(tmp_path) == [f"{FOLDER}/b.parquet"]
 
 
+def test_a_commit_that_is_not_finished_is_not_folded_away(tmp_path: Path) -> None:
+    """Otherwise nobody would know what its staging folder is for."""
+    slow, busy = Lake(LocalFiles(tmp_path)), Lake(LocalFiles(tmp_path), fold_every=2)
+    commit = Commit("slow", 0, "append", (added("a", 0, 9),))
+    folder = slow.staging("slow", 0)
+    assert slow.files.create(f"{folder}/{commit.added[0].staged}", b"rows")
+    slow.commit(commit, LakeState())
+    for number in range(4):
+        name, first = f"busy{number}", 100 + number
+        write_batch(busy, Commit("busy", number, "append", (added(name, first, first),)))
+    assert commit.added[0].path not in seen(tmp_path)
+    fresh = Lake(LocalFiles(tmp_path))
+    assert fresh.recover() == [commit.staging]
+    assert commit.added[0].path in seen(tmp_path)
+    assert len(fresh.visible_files()) == 5
+
+
 def test_spans_meet_at_their_ends() -> None:
     assert Span(0, 5).meets(Span(5, 9))
     assert not Span(0, 5).meets(Span(6, 9))
