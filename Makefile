@@ -71,17 +71,14 @@ crash: $(VENV)/.test  ## every crash of the log that can be enumerated: some min
 
 # The seeds of both begin at a number made of the commit: nobody can tune the product to them.
 SEEDS ?= 200
-sim: $(VENV)/.test  ## the Raft quorum, whole clusters, coordinators, under SEEDS seeds each (200), every event checked
-	@echo "make: simulating the quorum, $(SEEDS) seeds of 20,000 events"
-	@$(BIN)/python -m kraftpy.sim.quorum_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 20000
-	@echo "make: simulating clusters, $(SEEDS) seeds of 20,000 events"
-	@$(BIN)/python -m kraftpy.sim.cluster_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 20000
-	@echo "make: simulating coordinators, $(SEEDS) seeds of 5,000 events"
-	@$(BIN)/python -m kraftpy.sim.coordinator_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 5000
-	@echo "make: simulating logs on disks that lose power, $(SEEDS) seeds of 300 steps"
-	@$(BIN)/python -m kraftpy.sim.storage_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 300 --quiet
-	@echo "make: simulating connections, $(SEEDS) seeds of 60 connections"
-	@$(BIN)/python -m kraftpy.sim.server_run --seed $$((0x$$(git rev-parse --short=7 HEAD))) --count $(SEEDS) --events 60 --quiet
+FIRST_SEED = $$((0x$$(git rev-parse --short=7 HEAD)))
+WHOLE_SEEDS ?= 20
+sim: $(VENV)/.test  ## all simulations: WHOLE_SEEDS whole clusters (20), SEEDS of each kernel (200), everything checked
+	@for level in quorum cluster coordinators logs requests; do \
+	  echo "make: simulating $$level, $(SEEDS) seeds"; \
+	  $(BIN)/kraftpy sim run --level $$level --seeds $(SEEDS) --first-seed $(FIRST_SEED) --jobs 2 || exit 1; done
+	@echo "make: simulating whole clusters, $(WHOLE_SEEDS) seeds of a minute"
+	@$(BIN)/kraftpy sim run --seeds $(WHOLE_SEEDS) --first-seed $(FIRST_SEED) --jobs 2
 
 exam: $(VENV)/.test  ## does the simulation find every seeded bug within 500 seeds?
 	@echo "make: the exam"

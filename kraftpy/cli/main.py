@@ -42,6 +42,7 @@ COMMANDS = (
     Command("config", "kraftpy.cli.config", "show every configuration key and what it means"),
     Command("log", "kraftpy.cli.log", "show what is in the files of a log"),
     Command("storage", "kraftpy.cli.storage", "format the directories of a node"),
+    Command("sim", "kraftpy.cli.sim", "simulate clusters under seeds, replay and shrink failures"),
 )
 
 EXAMPLES = """\

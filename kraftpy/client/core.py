@@ -250,7 +250,11 @@ class ConnectionCore:
             reason = f"the node answers ApiVersions {asked} with error {error_code}"
             self._fail(NegotiationFailed(reason))
             return []
-        self.versions = offered
+        ceilings = self._settings.max_versions
+        self.versions = {
+            key: (lowest, min(highest, ceilings.get(key, highest)))
+            for key, (lowest, highest) in offered.items()
+        }
         self.state = State.READY
         return []
 

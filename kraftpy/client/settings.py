@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal
@@ -36,6 +37,9 @@ class ClientSettings:
     metadata_max_age_ms: int = 300_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
+    # By API key, the highest version to speak, as an older client would; others are as high as
+    # both sides know.
+    max_versions: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class ProducerSettings:
         if self.enable_idempotence:
             if self.acks != ACKS_ALL:
                 raise ValueError("enable_idempotence needs acks=-1 (all)")
+            if self.retries == 0:
+                raise ValueError("enable_idempotence needs retries: without them it has no use")
             if self.max_in_flight_requests_per_connection > _MAX_IN_FLIGHT_OF_IDEMPOTENT:
                 # A broker remembers that many batches of a producer, to know a repetition by.
                 raise ValueError(

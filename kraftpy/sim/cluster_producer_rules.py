@@ -51,11 +51,19 @@ class CheckedLog(Protocol):
 
 
 def _batches(log: CheckedLog) -> Iterator[RecordBatch]:
-    records = log.read(log.log_start_offset, _ALL_BYTES, Isolation.LOG_END).records
-    if records is not None:
-        for batch in walk_batches(records.file.pread(records.length, records.position)):
-            if isinstance(batch, RecordBatch) and batch.producer_id >= 0:
-                yield batch
+    """Those of producers with an id; a read gives what one segment has."""
+    offset = log.log_start_offset
+    while True:
+        start = offset
+        records = log.read(offset, _ALL_BYTES, Isolation.LOG_END).records
+        if records is not None:
+            for batch in walk_batches(records.file.pread(records.length, records.position)):
+                if isinstance(batch, RecordBatch):
+                    offset = batch.next_offset
+                    if batch.producer_id >= 0:
+                        yield batch
+        if offset == start:
+            return
 
 
 def check_sequences(log: CheckedLog) -> str | None:

@@ -56,11 +56,15 @@ def run_simulation(
     seed: int,
     time_limit_seconds: float = inf,
     window: range = range(0),
+    digest: EventDigest | None = None,
 ) -> SimulationResult[T]:
-    """Run `main` to its end. `window` is the range of events to be kept in words."""
+    """Run `main` to its end. `window` is the range of events to be kept in words.
+
+    Who wants to know of a run that fails, too, gives it a digest of its own.
+    """
     require_deterministic_trio()
     clock = VirtualClock()
-    digest = EventDigest(window)
+    digest = digest or EventDigest(window)
     simulation = Simulation(seed, digest)
     collecting = gc.isenabled()
     gc.disable()

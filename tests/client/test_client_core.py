@@ -137,6 +137,16 @@ def test_no_common_version(theirs: tuple[int, int], limit: int | None) -> None:
     assert core.in_flight_count == 0
 
 
+def test_a_client_can_be_older_than_it_is() -> None:
+    """The highest version of an API can be set; others are as ever."""
+    core = ConnectionCore(ClientSettings(max_versions={3: 8}))
+    core.open(0)
+    offered = versions(metadata=(0, 13), describe_cluster=(0, 2))
+    core.receive(frame_of(offered, API[18].max_version, 0), 0)
+    assert core.choose_version(API[3]) == 8
+    assert core.choose_version(API[60]) == 2
+
+
 def test_api_that_is_not_served() -> None:
     with pytest.raises(UnsupportedVersion, match="does not serve DescribeCluster"):
         ready_core().submit(DescribeClusterRequest(), 0, lambda: None)

@@ -10,11 +10,11 @@ import pytest
 
 from kraftpy.sim.whole.run import make_case
 
-SEEDS = 12
-SECONDS = 10.0
-DIGEST = """
+SEEDS = 10
+SECONDS = 5.0
+DIGEST = f"""
 from kraftpy.sim.whole.run import make_case
-print(make_case(3, seconds=10.0).run().trace.digest)
+print(make_case(105, seconds={SECONDS}).run().trace.digest)
 """
 
 
@@ -26,13 +26,13 @@ def test_nothing_is_wrong(seed: int) -> None:
     case = make_case(seed, seconds=SECONDS)
     outcome = case.run().value
     # A guard against runs in which nothing happened, no measure of anything.
-    assert outcome.acknowledged > 0
+    assert outcome.operations["ok"] > 0
     assert outcome.messages > 500
 
 
 def test_a_seed_hangs_on_nothing_else_in_the_process() -> None:
     """JEP-140: the same digest twice, and in another interpreter with another hash seed."""
-    first, second = (make_case(3, seconds=SECONDS).run() for _ in range(2))
+    first, second = (make_case(105, seconds=SECONDS).run() for _ in range(2))
     assert first.trace == second.trace
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", DIGEST],

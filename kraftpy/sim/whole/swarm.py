@@ -4,9 +4,9 @@ Each seed has some of everything and never all of it: leaving features out finds
 all of them in every run. A swarm is a value, so that a run can be repeated without one of its
 features.
 
-`is_safe` says that nothing acknowledged may be lost, whatever is drawn to befall this world: the
-topics have three replicas, two of which must have a record; and where machines lose power, or
-disks what they were told to keep, records are flushed before they are acknowledged.
+`is_safe` says that nothing acknowledged may be lost, whatever is drawn to befall this world: where
+machines lose power, or disks what they were told to keep, records are flushed before they are
+acknowledged.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
+from kraftpy.verify.workloads.catalogue import WORKLOADS
 from kraftpy.world import Random
 from kraftpy.world.memory_link import LinkProfile
 
-__all__ = ["CLIENT_KINDS", "LOSING", "WholeSwarm", "draw_swarm"]
-
-CLIENT_KINDS: Final = ("sender", "reader", "member", "copier", "naive", "old")
-"""See workers.py."""
+__all__ = ["FAULT_NAMES", "LOSING", "WholeSwarm", "draw_swarm"]
 
 FAULT_NAMES: Final = (
     *("kill", "power-loss", "restart", "pause", "partition", "one-way", "delay", "cut-clients"),
@@ -31,6 +29,7 @@ FAULT_NAMES: Final = (
 LOSING: Final = ("power-loss", "torn-write", "disk-error")
 """Faults by which unsynced data is lost."""
 
+_PLAIN_WORKLOADS: Final = ("queue-assign", "list-append", "idempotent", "offsets", "metadata")
 _SESSION_SETTINGS: Final = {
     "broker.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": "2000",
@@ -66,11 +65,10 @@ _NODE_EXTREMES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("leader.imbalance.check.interval.seconds", ("3",)),
 )
 _TOPIC_EXTREMES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("internal.segment.bytes", ("4000", "20000")),
+    ("internal.segment.bytes", ("70000", "200000")),
     ("segment.ms", ("1500",)),
     ("index.interval.bytes", ("0", "200")),
     ("segment.index.bytes", ("120",)),
-    ("message.timestamp.type", ("LogAppendTime",)),
 )
 
 
@@ -80,9 +78,7 @@ class WholeSwarm:
 
     controllers: tuple[int, ...] = (1, 2, 3)
     brokers: tuple[int, ...] = (1, 2, 3)
-    topics: int = 1
     partitions: int = 2
-    replicas: int = 3
     min_isr: int = 2
     flushes: bool = True
     has_elr: bool = True
@@ -96,10 +92,15 @@ class WholeSwarm:
     buggify: bool = False
     node_extremes: Mapping[str, str] = field(default_factory=dict)
     topic_extremes: Mapping[str, str] = field(default_factory=dict)
-    clients: Mapping[str, int] = field(default_factory=lambda: {"sender": 2, "reader": 1})
-    # Of each client, between two things that it does.
-    pause_mean_seconds: float = 0.05
-    value_bytes: int = 0
+    workloads: tuple[str, ...] = ("queue-assign",)
+    slots: int = 4
+    # Operations a second of each workload.
+    rate: float = 40.0
+    keys: int = 4
+    writes_per_key: int = 1_024
+    crash_mean_ms: float = 30_000.0
+    has_old_clients: bool = False
+    vandals: int = 0
     compression: str = "none"
     group_protocol: str = "classic"
     faults: tuple[str, ...] = ("kill", "power-loss", "partition", "pause", "restart")
@@ -119,8 +120,7 @@ class WholeSwarm:
 
     @property
     def is_safe(self) -> bool:
-        loses = any(name in LOSING for name in self.faults)
-        return self.replicas >= 3 and self.min_isr >= 2 and (self.flushes or not loses)
+        return self.flushes or not any(name in LOSING for name in self.faults)
 
     @property
     def node_settings(self) -> dict[str, str]:
@@ -140,10 +140,7 @@ class WholeSwarm:
 
     @property
     def topic_settings(self) -> dict[str, str]:
-        settings = {"min.insync.replicas": str(self.min_isr), **self.topic_extremes}
-        if self.flushes:
-            settings["flush.messages"] = "1"
-        return settings
+        return {"flush.messages": "1"} if self.flushes else {}
 
 
 def draw_swarm(random: Random) -> WholeSwarm:
@@ -153,16 +150,13 @@ def draw_swarm(random: Random) -> WholeSwarm:
     is_split = count > 3 and random.random() < 0.3
     brokers = ids[-3:] if is_split else ids
     is_careful = random.random() < 0.85
-    replicas = 3 if is_careful else random.randint(1, 3)
     faults = tuple(name for name in FAULT_NAMES if random.random() < 0.35)
     loses = any(name in LOSING for name in faults)
     return WholeSwarm(
         controllers=ids[:3] if count < 5 or is_split else random.choice((ids[:3], ids)),
         brokers=brokers,
-        topics=random.choice((1, 1, 2, 3)),
         partitions=random.choice((1, 2, 3)),
-        replicas=replicas,
-        min_isr=2 if is_careful else random.randint(1, replicas),
+        min_isr=2 if is_careful else 1,
         flushes=(is_careful and loses) or random.random() < 0.3,
         has_elr=random.random() < 0.7,
         link=_draw_link(random),
@@ -174,9 +168,14 @@ def draw_swarm(random: Random) -> WholeSwarm:
         buggify=random.random() < 0.5,
         node_extremes=_draw_extremes(random, _NODE_EXTREMES),
         topic_extremes=_draw_extremes(random, _TOPIC_EXTREMES),
-        clients=_draw_clients(random),
-        pause_mean_seconds=random.choice((0.01, 0.03, 0.1)),
-        value_bytes=random.choice((0, 0, 100, 3_000)),
+        workloads=_draw_workloads(random),
+        slots=random.choice((3, 4, 6)),
+        rate=random.choice((20.0, 60.0, 150.0)),
+        keys=random.choice((2, 4, 10)),
+        writes_per_key=random.choice((20, 200, 1_024)),
+        crash_mean_ms=random.choice((5_000.0, 30_000.0)),
+        has_old_clients=random.random() < 0.3,
+        vandals=random.choice((0, 0, 1, 2)),
         compression=random.choice(("none", "none", "gzip", "lz4", "snappy", "zstd")),
         group_protocol=random.choice(("classic", "consumer")),
         faults=faults,
@@ -186,13 +185,12 @@ def draw_swarm(random: Random) -> WholeSwarm:
     )
 
 
-def _draw_clients(random: Random) -> dict[str, int]:
-    """A writer and a reader always, since what nobody does can't go wrong."""
-    clients = {"sender": random.randint(1, 3), "reader": random.randint(1, 2)}
-    for kind in CLIENT_KINDS:
-        if kind not in clients and random.random() < 0.4:
-            clients[kind] = random.randint(1, 2)
-    return clients
+def _draw_workloads(random: Random) -> tuple[str, ...]:
+    """One of all, and beside it perhaps one that has neither groups nor transactions."""
+    name = random.choice(WORKLOADS).name
+    if random.random() < 0.5:
+        return (name,)
+    return (name, random.choice([each for each in _PLAIN_WORKLOADS if each != name]))
 
 
 def _draw_link(random: Random) -> LinkProfile:

@@ -19,22 +19,17 @@ from functools import partial
 
 import trio
 
-from kraftpy.client.admin import Admin, open_admin
-from kraftpy.client.admin_operations import NewTopic, create_topics, require
-from kraftpy.client.errors import KafkaError
-from kraftpy.client.settings import AdminSettings, ClientSettings
 from kraftpy.faults.language import FailNext
 from kraftpy.metadata.features import ELIGIBLE_LEADER_REPLICAS
 from kraftpy.metadata.format import FormatRequest
 from kraftpy.metadata.records import NO_LEADER, PartitionRecord
 from kraftpy.node import Node
-from kraftpy.protocol.errors import ErrorCode
 from kraftpy.sim.error_log import ErrorLog
 from kraftpy.sim.quorum_invariants import InvariantViolated
 from kraftpy.sim.simulation import Simulation
 from kraftpy.sim.whole.answers import watched
 from kraftpy.sim.whole.hosts import WholeHost
-from kraftpy.sim.whole.load import Load
+from kraftpy.sim.whole.load import Load, open_load
 from kraftpy.sim.whole.machines import (
     CLUSTER_ID,
     PORT,
@@ -43,6 +38,7 @@ from kraftpy.sim.whole.machines import (
     machine_name,
     node_settings,
 )
+from kraftpy.sim.whole.notes import Note
 from kraftpy.sim.whole.schedule import PlannedFault
 from kraftpy.sim.whole.swarm import WholeSwarm
 from kraftpy.sim.whole.watch import Watch
@@ -50,14 +46,13 @@ from kraftpy.world import memory_disk_faults as disks
 from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk_crash import CrashPolicy
 
-__all__ = ["Note", "WholeOutcome", "WholeSystem"]
+__all__ = ["WholeOutcome", "WholeSystem"]
 
 CLIENT = "client"
 _LOOK_SECONDS = 0.01
 # What the specification allows for getting well, and some more: its bounds are for one fault.
 _RECOVERY_SECONDS = 120.0
 _BOOT_SECONDS = 120.0
-_QUICK = ClientSettings(request_timeout_ms=3_000, reconnect_backoff_max_ms=200)
 
 
 def _plain(error: BaseException) -> BaseException:
@@ -67,15 +62,6 @@ def _plain(error: BaseException) -> BaseException:
     return error
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something that a timeline shows: of one node, or for 0 of none."""
-
-    seconds: float
-    node_id: int
-    text: str
-
-
 @dataclass(slots=True)
 class WholeOutcome:
     """What is known when a run is over, however it ended."""
@@ -83,7 +69,7 @@ class WholeOutcome:
     notes: list[Note] = field(default_factory=list)
     messages: int = 0
     checks: int = 0
-    operations: int = 0
+    operations: dict[str, int] = field(default_factory=dict)
     acknowledged: int = 0
     delivered: int = 0
     faults: int = 0
@@ -110,6 +96,8 @@ class WholeSystem(Observer):
         self._spoiled: dict[int, None] = {}
         self._phase_scope: trio.CancelScope | None = None
         self._by_ip: dict[str, int | None] = {}
+        self._load: Load | None = None
+        self._last_seconds = 0.0
 
     # Putting the world together.
 
@@ -127,6 +115,7 @@ class WholeSystem(Observer):
             if self._watch.violation is None:
                 raise _plain(error)  # noqa: B904 (it is the same one)
         finally:
+            self._last_seconds = trio.current_time()
             logger.removeHandler(self._errors)
             self._sum_up()
         if self._watch.violation is not None:
@@ -169,9 +158,20 @@ class WholeSystem(Observer):
         outcome.checks = watch.checks
         outcome.acknowledged = watch.data.acknowledged
         outcome.delivered = watch.data.delivered
+        if self._load is not None:
+            outcome.operations = self._load.counts
 
     def note(self, node_id: int, text: str) -> None:
         self.outcome.notes.append(Note(trio.current_time(), node_id, text))
+
+    @property
+    def last_seconds(self) -> float:
+        """The virtual time at which the run was seen last."""
+        return self._last_seconds
+
+    def machine_at(self, address: str) -> str:
+        host = self._simulation.fabric.find(address)
+        return address if host is None else host.name
 
     # The phases.
 
@@ -199,45 +199,23 @@ class WholeSystem(Observer):
                 machines.start(node_id)
             bootstrap = [(machine_name(each), PORT) for each in swarm.brokers]
             world = simulation.world(CLIENT)
-            settings = AdminSettings(client=_QUICK)
-            async with open_admin(world, bootstrap, settings) as admin:
-                await self._boot(admin)
-                load = Load(simulation, world, bootstrap, swarm)
+            await self._until("the start", partial(self._is_well, ()), _BOOT_SECONDS)
+            async with open_load(simulation, world, bootstrap, swarm) as load:
+                self._load = load
+                await load.boot()
                 async with trio.open_nursery() as working:
-                    working.start_soon(load.run)
-                    await self._safety()
-                    working.cancel_scope.cancel()
-                self.note(0, "the faults are over")
+                    working.start_soon(load.run, self._seconds)
+                    await self._safety(load)
+                    load.end_soon()
+                    self.note(0, "the faults are over")
                 await self._liveness()
-                await load.final_read()
-                self._watch.look_at_all()
-                self._watch.check_end()
-                self.outcome.operations = load.operations
-                load.check()
+                await load.finish()
+                await self._until("the last replication", partial(self._is_well, ()), 60)
+            self._watch.look_at_all()
+            self._watch.check_end()
+            load.judge()
 
-    async def _boot(self, admin: Admin) -> None:
-        swarm = self.swarm
-        await self._until("the start", partial(self._is_well, ()), _BOOT_SECONDS)
-        topics = [
-            NewTopic(
-                f"t{number}",
-                partitions=swarm.partitions,
-                replication_factor=swarm.replicas,
-                configs=swarm.topic_settings,
-            )
-            for number in range(swarm.topics)
-        ]
-
-        async def missing() -> str | None:
-            try:
-                require(await admin.run(create_topics(topics)))
-            except KafkaError as error:
-                return None if error.code is ErrorCode.TOPIC_ALREADY_EXISTS else str(error)
-            return None
-
-        await self._until("the creation of topics", missing, _BOOT_SECONDS)
-
-    async def _safety(self) -> None:
+    async def _safety(self, load: Load) -> None:
         began = trio.current_time()
         with trio.move_on_after(self._seconds):
             async with trio.open_nursery() as nursery:
@@ -246,9 +224,9 @@ class WholeSystem(Observer):
                 for planned in self.plan:
                     await trio.sleep_until(began + planned.at_seconds)
                     if self.swarm.overlaps:
-                        nursery.start_soon(self._befall, planned)
+                        nursery.start_soon(self._befall, planned, load)
                     else:
-                        await self._befall(planned)
+                        await self._befall(planned, load)
                 await trio.sleep_forever()
 
     async def _end_at(self, messages: int, scope: trio.CancelScope) -> None:
@@ -256,16 +234,18 @@ class WholeSystem(Observer):
             await trio.sleep(0.1)
         scope.cancel()
 
-    async def _befall(self, planned: PlannedFault) -> None:
+    async def _befall(self, planned: PlannedFault, load: Load) -> None:
         fault = planned.fault
         self.outcome.faults += 1
         self.note(getattr(fault, "node", None) or 0, str(planned))
         if not isinstance(fault, FailNext) and fault.name.startswith("disk-"):
             self._spoiled[getattr(fault, "node", 0)] = None
+        load.befall(fault.name, "start")
         end = await self._machines.apply(fault)
         try:
             await trio.sleep(planned.seconds)
         finally:
+            load.befall(fault.name, "end")
             if end is not None:
                 end()
                 self.note(getattr(fault, "node", None) or 0, f"#{planned.number} is over")
@@ -310,7 +290,7 @@ class WholeSystem(Observer):
     def _ailment(self, record: PartitionRecord, away: Collection[int]) -> str | None:
         if record.leader == NO_LEADER:
             # Who may lead it is away, perhaps, and with it what the others don't have.
-            may_wait = any(each in away for each in record.replicas) and not self.swarm.is_safe
+            may_wait = any(each in away for each in record.replicas) and self.swarm.min_isr == 1
             return None if may_wait else f"no leader: {record}"
         if any(each not in record.isr for each in record.replicas if each not in away):
             return f"not in sync: {record}"

@@ -25,13 +25,12 @@ from typing import NamedTuple
 
 from kraftpy.broker.hosted_replicas import log_of
 from kraftpy.broker.partition import Partition
-from kraftpy.broker.transaction_parts import TRANSACTION_TOPIC
 from kraftpy.coordinator.shard import ShardState
 from kraftpy.log.errors import StorageError
 from kraftpy.metadata.image import EMPTY_IMAGE
+from kraftpy.metadata.records import ConfigResourceType
 from kraftpy.node import Node
-from kraftpy.node.coordinators import OFFSETS_TOPIC
-from kraftpy.protocol.ids import ZERO_UUID
+from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.raft.driver import RaftDriver
 from kraftpy.raft.election_state import ElectionState
 from kraftpy.sim.cluster_data_rules import DataRules, PartitionKey, TrueRecord
@@ -47,7 +46,6 @@ from kraftpy.world.memory_disk_crash import CrashPolicy
 
 __all__ = ["Watch"]
 
-_INTERNAL = (OFFSETS_TOPIC, TRANSACTION_TOPIC)
 # Of the looks at all nodes, with which the groups are looked at.
 _GROUPS_EVERY = 20
 
@@ -69,17 +67,21 @@ class _WholeQuorum(QuorumInvariants):
 
 
 class _WholeData(DataRules):
-    """Topics of the coordinators are compacted: nobody can tell sequences from what is left."""
+    """What is compacted has lost records rightly: nobody can tell from what is left."""
 
-    __slots__ = ("internal",)
+    __slots__ = ("compacted",)
 
     def __init__(self, *, flushes: bool, has_elr: bool) -> None:
         super().__init__(flushes=flushes, has_elr=has_elr)
-        self.internal: dict[PartitionKey, None] = {}
+        self.compacted: dict[Uuid, str] = {}
 
     def _check_producers(self, key: PartitionKey, log: CheckedLog) -> None:
-        if key not in self.internal:
+        if key[0] not in self.compacted:
             super()._check_producers(key, log)
+
+    def _check_records(self, broker_id: int, key: PartitionKey) -> None:
+        if key[0] not in self.compacted:
+            super()._check_records(broker_id, key)
 
 
 class _State(NamedTuple):
@@ -127,6 +129,7 @@ class Watch:
         self.truth.data = self.data
         self._seen: dict[int, _Seen] = {}
         self._looks = 0
+        self._topics: dict[Uuid, None] = {}
         self.checks = 0
 
     # Looking.
@@ -172,6 +175,7 @@ class Watch:
             return
         self.checks += 1
         seen = self._seen[node_id]
+        self._note_broker(node_id, host)
         self._look_at_quorum(node_id, node, seen)
         self._look_at_image(node_id, node, seen)
         for partition in host.partitions:
@@ -199,7 +203,8 @@ class Watch:
                 # The node is about to end: it stops, or its disk has failed.
                 return
             seen.high_watermark = high_watermark
-            self._note_brokers()
+            for each, host in self.hosts.items():
+                self._note_broker(each, host)
             self.truth.advance()
 
     def _read_committed(self, node_id: int, driver: RaftDriver, start: int, end: int) -> None:
@@ -211,20 +216,21 @@ class Watch:
                 start = batch.next_offset
                 self._quorum.committed_end = max(self._quorum.committed_end, start)
 
-    def _note_brokers(self) -> None:
-        """What the rules of the metadata have to know of the brokers' own doing."""
-        for node_id, host in self.hosts.items():
-            node = host.node
-            if node is None or node.broker is None or node.quorum is None:
-                continue
-            process = (node_id, node.broker.identity.incarnation_id)
-            if process not in self._rules.is_unclean:
-                self._rules.is_unclean[process] = host.was_up
-                host.was_up = False
-            self._rules.reached[process] = node.quorum.loader.image.provenance.last_offset
-            if node.broker.replicas is not None:
-                for topic_id in node.broker.replicas.deleted_topics():
-                    self._rules.deleted[node_id, topic_id] = None
+    def _note_broker(self, node_id: int, host: WholeHost) -> None:
+        """What the rules of the metadata have to know of a broker's own doing, before it is
+        committed, and before the broker forgets it.
+        """
+        node = host.node
+        if node is None or node.broker is None or node.quorum is None:
+            return
+        process = (node_id, node.broker.identity.incarnation_id)
+        if process not in self._rules.is_unclean:
+            self._rules.is_unclean[process] = host.was_up
+            host.was_up = False
+        self._rules.reached[process] = node.quorum.loader.image.provenance.last_offset
+        if node.broker.replicas is not None:
+            for topic_id in node.broker.replicas.deleted_topics():
+                self._rules.deleted[node_id, topic_id] = None
 
     def _look_at_image(self, node_id: int, node: Node, seen: _Seen) -> None:
         assert node.quorum is not None
@@ -233,10 +239,12 @@ class Watch:
             return
         self.truth.check_image(node_id, seen.image, image)
         seen.image = image
-        for name in _INTERNAL:
-            topic = image.topics.get(name)
-            for record in () if topic is None else topic.partitions:
-                self.data.internal[record.topic_id, record.partition_id] = None
+        for topic in image.topics.values():
+            if topic.topic_id not in self._topics:
+                self._topics[topic.topic_id] = None
+                policy = image.config(ConfigResourceType.TOPIC, topic.name).get("cleanup.policy")
+                if "compact" in (policy or ""):
+                    self.data.compacted[topic.topic_id] = topic.name
 
     def _look_at_partition(self, host: WholeHost, partition: Partition, seen: _Seen) -> None:
         log = log_of(partition)
@@ -255,13 +263,15 @@ class Watch:
         if before is None:
             host.directories[key] = log.directory
         self.data.check_order(key, log)
-        if before is not None and state.start_offset > before.start_offset:
+        if before is None or state.start_offset > before.start_offset:
             self.data.deleted(key, state.start_offset)
         if partition.is_leader:
-            if before is None or before[3:] != state[3:]:
-                self.data.leads(partition.broker_id, partition, image)
-            if before is None or before.high_watermark != state.high_watermark:
+            is_new = before is None or before[3:] != state[3:]
+            if before is None or is_new or before.high_watermark != state.high_watermark:
+                # First, because the rules of what is committed must know how far that is.
                 self.data.high_watermark_moved(partition, image)
+            if is_new:
+                self.data.leads(partition.broker_id, partition, image)
         if before is not None and state.end_offset < before.end_offset:
             self.data.cut(key, image)
 
@@ -287,7 +297,6 @@ class Watch:
         if host.node is None:
             return
         self.look_at(node_id)
-        self._note_brokers()
         if policy is not None:
             host.was_up = host.was_up or was_up
             if policy is not CrashPolicy.KEEP_ALL:
@@ -323,8 +332,7 @@ class Watch:
             for offset, record in records:
                 self.data.shown(key, offset, record)
 
-        if key not in self.data.internal:
-            self._guarded(look)
+        self._guarded(look)
 
     # The end.
 
@@ -337,4 +345,4 @@ class Watch:
             node = host.node
             if node is not None and node.quorum is not None:
                 self.truth.check_whole(node_id, node.quorum.loader.image)
-        self.data.check_end(self.truth.image, unjudged=_INTERNAL)
+        self.data.check_end(self.truth.image, unjudged=tuple(self.data.compacted.values()))

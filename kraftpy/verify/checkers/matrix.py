@@ -10,6 +10,7 @@ still reported.
     idempotence off     A2, A14, A19
     acks=1 or 0         A3, A4, A20, A23 in runs with leader changes
     power loss of min ISR replicas with unsynced data   A3, A4
+    compaction          A13, A15: a record is gone when a newer one has its record key
     unclean elections   A1, A3, A4, A21, if the run shows that one took place
 
 Where acked records may vanish, their offsets are given out again, and ends move back: then A20 and
@@ -47,6 +48,10 @@ def _lost_power(expected: Expectations, history: History) -> bool:
     return expected.lost_unsynced_data
 
 
+def _is_compacted(expected: Expectations, history: History) -> bool:
+    return expected.compacted
+
+
 def _elected_uncleanly(expected: Expectations, history: History) -> bool:
     """Enabled, and seen among the effects of the nemesis."""
     return expected.unclean_elections_enabled and any(
@@ -61,6 +66,7 @@ CONDITIONS: Final[tuple[tuple[Callable[[Expectations, History], bool], tuple[str
     (_may_repeat, ("A2", "A14", "A19")),
     (_acks_early, LOSS),
     (_lost_power, LOSS),
+    (_is_compacted, ("A13", "A15")),
     (_elected_uncleanly, (*LOSS, "A1", "A21")),
 )
 

@@ -157,6 +157,10 @@ class Session:
             for slot in range(self._pace.slots):
                 nursery.start_soon(self._work, slot, name=f"slot-{slot}")
 
+    def end_soon(self) -> None:
+        """Let no slot begin anything more; `run` returns when all is finished."""
+        self._deadline = self._world.clock.monotonic()
+
     async def drain(self, seconds: float) -> bool:
         """Let a workload that has an end come to it, in a cluster that is well; does it?"""
         drain = self._script.drain
@@ -170,7 +174,7 @@ class Session:
             while not is_done and self._world.clock.monotonic() < ends_at:
                 await self._world.clock.sleep(_OPEN_AGAIN_SECONDS)
                 is_done = await self._is_drained(drain)
-            self._deadline = self._world.clock.monotonic()
+            self.end_soon()
         return is_done
 
     async def _is_drained(self, drain: Drain) -> bool:
