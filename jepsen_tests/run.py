@@ -11,6 +11,7 @@ Schedule and operations are drawn from the seed; what real processes make of the
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -140,6 +141,11 @@ async def perform(options: RunOptions, events: RunEvents) -> Outcome:
         await run.go()
     except* (HarnessError, NotHereError, LaunchError, ClientError, trio.TooSlowError) as failures:
         error = "; ".join(_texts(failures))
+    except* Exception as failures:
+        # A mistake in the harness: what it was about is kept with the rest of the run.
+        error = "; ".join(_texts(failures))
+        text = "".join(traceback.format_exception(failures))
+        (options.directory / "traceback.txt").write_text(text)
     outcome = Outcome(options, run.recorder.history(run.facts()), error=error, phases=run.phases)
     with outcome.history_path.open("wb") as stream:
         write_history(stream, outcome.history)
@@ -339,9 +345,10 @@ class _Run:
 
     def _expectations(self, script: Script, history: History) -> Expectations:
         options = self._options
-        least = min(_MAX_ACKED, int(script.acked_share * options.rate * options.seconds / 10))
+        usual = script.acked_share * options.rate * options.seconds
         vacuity = Vacuity(
-            min_acked_values=least,
+            # A cluster that is ill half of the time, on a machine that is busy, does much less.
+            min_acked_values=min(_MAX_ACKED, int(usual / 20)),
             nemeses=options.nemesis.names,
             needs_final_read=script.reads_in_the_end,
             needs_audit=script.reads_in_the_end,

@@ -268,7 +268,7 @@ class KafkaPythonClient:
         with trio.move_on_after(2 * self._seconds):
             try:
                 return await self._thread.call(question)
-            except _FAILURES as failure:
+            except (*_FAILURES, RuntimeError, OSError, KeyError, AttributeError) as failure:
                 raise client_error(failure) from failure
         raise ClientError("TIMED_OUT_HERE", UNKNOWN, f"no answer in {2 * self._seconds:g} s")
 

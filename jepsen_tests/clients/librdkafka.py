@@ -131,7 +131,8 @@ class LibrdkafkaClient:
     async def send(
         self, records: Sequence[tuple[TopicPartition, OutgoingRecord]]
     ) -> list[Ack | ClientError]:
-        return await self._thread.call(self._send, records)
+        found: list[Ack | ClientError] = await self._ask(lambda: self._send(records))
+        return found
 
     def _send(
         self, records: Sequence[tuple[TopicPartition, OutgoingRecord]]
@@ -291,6 +292,8 @@ class LibrdkafkaClient:
             return await self._thread.call(question)
         except KafkaException as failure:
             raise client_error(failure.args[0]) from failure
+        except (RuntimeError, ValueError, TypeError) as failure:
+            raise ClientError(type(failure).__name__, UNKNOWN, str(failure)) from failure
 
     def _note(
         self, kind: Literal["assigned", "revoked", "lost"], parts: list[TheirPartition]
@@ -312,6 +315,7 @@ class LibrdkafkaClient:
                 "message.timeout.ms": spec.delivery_timeout_ms,
                 "request.timeout.ms": spec.request_timeout_ms,
                 "log_level": 0,
+                "error_cb": _unheard,
             }
             if spec.transactional_id is not None:
                 settings["transactional.id"] = spec.transactional_id
@@ -338,6 +342,7 @@ class LibrdkafkaClient:
                 "topic.metadata.refresh.interval.ms": 5_000,
                 "group.protocol": spec.group_protocol,
                 "log_level": 0,
+                "error_cb": _unheard,
             }
             if spec.group_protocol == "classic":
                 settings["session.timeout.ms"] = spec.session_timeout_ms
@@ -345,6 +350,10 @@ class LibrdkafkaClient:
                 settings["group.instance.id"] = spec.group_instance_id
             self._lazy_consumer = Consumer(settings)
         return self._lazy_consumer
+
+
+def _unheard(error: KafkaError) -> None:
+    """What goes wrong is told by the call that it concerns; otherwise `poll` would raise it."""
 
 
 def _outcome(error: KafkaError | None, message: Message) -> Ack | ClientError:

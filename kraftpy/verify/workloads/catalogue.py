@@ -169,7 +169,8 @@ def _queue_subscribe(about: Circumstances) -> Script:
 def _queue_txn(about: Circumstances) -> Script:
     shape = _shape(about, subscription="both", is_transactional=True, max_micro=4)
     generator = QueueGenerator(shape, about.random)
-    return _script(about, "queue-txn", generator, _transactional(about, has_group=True))
+    spec_of = _transactional(about, has_group=True)
+    return _script(about, "queue-txn", generator, spec_of, acked_share=0.3)
 
 
 def _list_append(about: Circumstances) -> Script:
@@ -197,6 +198,7 @@ def _eos_copy(about: Circumstances) -> Script:
         expects=expects,
         manners=Manners(abort_p=1 / 32),
         drain=Drain(_GROUP, tuple(generator.inputs), generator.end),
+        acked_share=0.2,
     )
 
 
@@ -230,7 +232,7 @@ def _abort_rewind(about: Circumstances) -> Script:
     def spec_of(slot: int, process: int) -> ClientSpec:
         return (plain if generator.is_feeder(slot) else client)(slot, process)
 
-    return _script(about, "abort-rewind", generator, spec_of)
+    return _script(about, "abort-rewind", generator, spec_of, acked_share=0.2)
 
 
 def _auto_commit(about: Circumstances) -> Script:
@@ -253,7 +255,7 @@ def _fencing(about: Circumstances) -> Script:
         )
 
     manners = Manners(pause_ms=3 * _SHORT_TRANSACTION_MS)
-    return _script(about, "fencing", generator, spec_of, manners=manners)
+    return _script(about, "fencing", generator, spec_of, manners=manners, acked_share=0.2)
 
 
 def _idempotent(about: Circumstances) -> Script:
@@ -320,8 +322,14 @@ def _compaction(about: Circumstances) -> Script:
 def _early_read(about: Circumstances) -> Script:
     shape = _shape(about, is_transactional=True, max_micro=4, senders=0.75)
     generator = QueueGenerator(shape, about.random)
-    manners = Manners(intra_transaction_delay_ms=1_000)
-    return _script(about, "early-read", generator, _transactional(about), manners=manners)
+    return _script(
+        about,
+        "early-read",
+        generator,
+        _transactional(about),
+        manners=Manners(intra_transaction_delay_ms=1_000),
+        acked_share=0.2,
+    )
 
 
 def _reconfigure(about: Circumstances) -> Script:
