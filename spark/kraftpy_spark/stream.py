@@ -55,11 +55,13 @@ class KraftpyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 (Spark's name)
         # Spark asks twice for one batch, and must hear the same.
         if self._initial is None:
+            wheres = self._topics.partitions()
             if self._target is not None and self._options.starting == LATEST:
+                # The end that this run goes to is the latest that there is for it.
                 self._initial = self._target
             else:
-                wheres = self._topics.partitions()
-                self._initial = self._topics.resolve(self._options.starting, wheres, is_start=True)
+                starting = self._options.starting
+                self._initial = self._topics.resolve(starting, wheres, is_start=True)
         return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compat.data_cluster import running_cluster
+from pyspark.errors import StreamingQueryException
 from support.components import require
 
 from bench._peers import apache_kafka
@@ -36,6 +37,8 @@ from kraftpy.world import Address
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
+
+QUERY_SECONDS = 240
 
 KAFKA_SETTINGS = {
     "transaction.state.log.replication.factor": "1",
@@ -162,11 +165,34 @@ class Route:
         return reader.options(**options).load()
 
     def write(self, rows: DataFrame, **options: str) -> None:
-        rows.write.format(self.format).options(**self._options).options(**options).save()
+        """Spark lets sources in Python append only when they are told to."""
+        writer = rows.write.mode("append").format(self.format).options(**self._options)
+        writer.options(**options).save()
 
     def write_stream(self, rows: DataFrame, checkpoint: Path, **options: str) -> DataStreamWriter:
         writer = rows.writeStream.format(self.format).options(**self._options)
         return writer.options(**options).option("checkpointLocation", str(checkpoint))
+
+
+def run_to_end(writer: DataStreamWriter) -> list[int]:
+    """Run a query until it has read what is there; how many rows its batches had, if they had some.
+
+    Spark gives a new process of Python ten seconds to appear. On a machine that has too much to do
+    that is not always enough, and says nothing about what is tested: the query is started again.
+    """
+    counts: list[int] = []
+    while True:
+        query = writer.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(QUERY_SECONDS), query.status
+        except StreamingQueryException as failure:
+            if "failed to connect back" not in str(failure):
+                raise
+        else:
+            return counts
+        finally:
+            counts += [each.numInputRows for each in query.recentProgress if each.numInputRows]
+            query.stop()
 
 
 @contextmanager

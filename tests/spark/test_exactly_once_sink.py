@@ -29,13 +29,12 @@ from kraftpy_spark.writing import Written
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from spark.spark_brokers import Route, SparkBroker
+from spark.spark_brokers import Route, SparkBroker, run_to_end
 
 from kraftpy.client.blocking_clients import BlockingProducer
 from kraftpy.client.transaction_errors import ProducerFenced
 from spark import failing_sink
 
-QUERY_SECONDS = 240
 ROWS = tuple(b"row %d" % number for number in range(2_500))
 
 
@@ -155,12 +154,7 @@ def test_a_topic_that_is_missing_is_named(broker: SparkBroker, task: Task) -> No
 
 def run(frame: DataFrame, format_name: str, route: Route, folder: Path, **options: str) -> None:
     """A query over what is there, until it ends."""
-    writer = route.write_stream(frame, folder, **options).format(format_name)
-    query = writer.trigger(availableNow=True).start()
-    try:
-        assert query.awaitTermination(QUERY_SECONDS), query.status
-    finally:
-        query.stop()
+    run_to_end(route.write_stream(frame, folder, **options).format(format_name))
 
 
 def forget_last_commit(checkpoint: Path) -> None:

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
-from spark.spark_brokers import Route
+from pyspark.sql import DataFrame, SparkSession
+from spark.spark_brokers import Route, SparkBroker, run_to_end
 
 NUMBER = "CAST(CAST(value AS STRING) AS INT) AS number"
-QUERY_SECONDS = 240
 
 
 class Lake:
@@ -27,19 +25,10 @@ class Lake:
         self.checkpoint = folder / "checkpoint"
         self._files = str(folder / "rows")
 
-    def ingest(self, frame: DataFrame) -> StreamingQuery:
-        """Run a query until it has read what is there."""
+    def ingest(self, frame: DataFrame) -> list[int]:
+        """Read what is there; the number of rows of each batch that had some."""
         writer = frame.writeStream.format("parquet").option("path", self._files)
-        query = (
-            writer.option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            assert query.awaitTermination(QUERY_SECONDS), query.status
-        finally:
-            query.stop()
-        return query
+        return run_to_end(writer.option("checkpointLocation", str(self.checkpoint)))
 
     def numbers(self) -> list[int]:
         return sorted(row.number for row in self._spark.read.parquet(self._files).collect())
@@ -56,28 +45,22 @@ def put(route: Route, topic: str, numbers: range, partitions: int = 2) -> None:
         route.broker.produce(topic, values, partition=partition)
 
 
-def row_counts(query: StreamingQuery) -> list[int]:
-    """Of the batches that had some."""
-    counts = [progress.numInputRows for progress in query.recentProgress]
-    return [count for count in counts if count]
-
-
 def test_batches_have_their_size_and_a_restart_goes_on(route: Route, tmp_path: Path) -> None:
     topic = route.broker.topic(2)
     put(route, topic, range(100))
     lake = Lake(route, tmp_path)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "40"}
     frame = route.stream(subscribe=topic, **options).selectExpr(NUMBER)
-    assert row_counts(lake.ingest(frame)) == [40, 40, 20]
+    assert lake.ingest(frame) == [40, 40, 20]
     assert lake.numbers() == list(range(100))
     assert lake.offsets(0) == {topic: {"0": 20, "1": 20}}
     assert lake.offsets(2) == {topic: {"0": 50, "1": 50}}
 
     put(route, topic, range(100, 130))
-    assert row_counts(lake.ingest(frame)) == [30]
+    assert lake.ingest(frame) == [30]
     assert lake.numbers() == list(range(130))
     # Nothing came: no rows, and no complaint.
-    assert row_counts(lake.ingest(frame)) == []
+    assert lake.ingest(frame) == []
 
 
 def test_topics_by_pattern_and_one_that_comes_later(route: Route, tmp_path: Path) -> None:
@@ -119,7 +102,7 @@ def test_a_query_that_begins_at_the_end_misses_nothing_after_it(
     put(route, topic, range(10))
     lake = Lake(route, tmp_path)
     frame = route.stream(subscribe=topic).selectExpr(NUMBER)
-    assert row_counts(lake.ingest(frame)) == []
+    assert lake.ingest(frame) == []
     put(route, topic, range(10, 30))
     lake.ingest(frame)
     assert lake.numbers() == list(range(10, 30))
@@ -180,8 +163,7 @@ def test_a_stream_into_a_topic(route: Route, tmp_path: Path) -> None:
     headers = "CAST(headers AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers"
     frame = route.stream(subscribe=source, startingOffsets="earliest").selectExpr(*columns)
     frame = frame.selectExpr("key", "value", "partition", headers)
-    query = route.write_stream(frame, tmp_path, topic=target).trigger(availableNow=True).start()
-    assert query.awaitTermination(QUERY_SECONDS), query.status
+    run_to_end(route.write_stream(frame, tmp_path, topic=target))
     for partition, records in route.broker.records(target, 3).items():
         expected = [number for number in range(200) if number % 3 == partition]
         assert sorted(int(record.key or b"") for record in records) == expected
@@ -191,3 +173,17 @@ def test_a_stream_into_a_topic(route: Route, tmp_path: Path) -> None:
         for parity in (0, 1):
             found = [int(each.key or b"") for each in records if int(each.key or b"") % 2 == parity]
             assert found == sorted(found)
+
+
+def test_a_checkpoint_goes_with_either_format(
+    spark: SparkSession, kraftpy_nodes: SparkBroker, tmp_path: Path
+) -> None:
+    """To go from Spark's connector to kraftpy's, or back, is one word in the query."""
+    topic = kraftpy_nodes.topic(2)
+    for turn, name in enumerate(("kafka", "kraftpy", "kafka")):
+        route = Route(name, kraftpy_nodes, spark)
+        put(route, topic, range(turn * 10, turn * 10 + 10))
+        lake = Lake(route, tmp_path)
+        frame = route.stream(subscribe=topic, startingOffsets="earliest").selectExpr(NUMBER)
+        assert lake.ingest(frame) == [10]
+    assert lake.numbers() == list(range(30))
