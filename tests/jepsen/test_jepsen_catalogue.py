@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -27,6 +28,12 @@ def test_names_are_unique_and_speak() -> None:
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in names)
     assert all(kind.summary for kind in kinds())
+
+
+def test_the_document_has_them_all() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "jepsen.md").read_text()
+    for kind in kinds():
+        assert f"| {kind.id} | {kind.name} | {kind.summary} |" in document
 
 
 def test_kinds_are_chosen_by_name_or_id() -> None:
