@@ -13,13 +13,14 @@ from typing import Final, Generic, TypeVar
 
 import trio
 
+from kraftpy.broker.collector import collector_at_rest, look_at_everything
 from kraftpy.broker.coordinator_log import PartitionShardLog
 from kraftpy.broker.coordinator_metrics import LoadTimes
 from kraftpy.broker.partition import Partition
 from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.coordinator.ports import Machine, ShardContext
 from kraftpy.coordinator.runtime import CoordinatorRuntime
-from kraftpy.coordinator.shard import Shard
+from kraftpy.coordinator.shard import Shard, ShardState
 from kraftpy.coordinator.shard_writing import ShardSettings, ShardWorld
 from kraftpy.log.pacing import Pace
 from kraftpy.metadata.changes import ImageChanges
@@ -55,6 +56,8 @@ class CoordinatorHost(Generic[_Machine]):
         """`max_batch_bytes` is the topic's `max.message.bytes`."""
         self.topic = topic
         self.load_times = LoadTimes()
+        # Whether a shard was closed since the last one was loaded.
+        self._has_garbage = False
         self._clock = clock
         self._load_buffer_bytes = load_buffer_bytes
         self._max_batch_bytes = max_batch_bytes
@@ -77,6 +80,7 @@ class CoordinatorHost(Generic[_Machine]):
     # What the replicas tell.
 
     def role_changed(self, partition_id: int, partition: Partition | None) -> None:
+        before = list(self.runtime.shards())
         if partition is None:
             self.runtime.resigned(partition_id, None)
         elif partition.is_leader:
@@ -86,6 +90,9 @@ class CoordinatorHost(Generic[_Machine]):
             self.runtime.elected(partition_id, partition.leader_epoch, shard_log)
         else:
             self.runtime.resigned(partition_id, partition.leader_epoch)
+        if any(shard.state is ShardState.CLOSED for shard in before):
+            self._has_garbage = True
+            look_at_everything()
 
     def committed(self, partition_id: int, high_watermark: int) -> None:
         self.runtime.high_watermark_moved(partition_id, high_watermark)
@@ -112,7 +119,9 @@ class CoordinatorHost(Generic[_Machine]):
     async def _load(self, shard: Shard[_Machine]) -> None:
         started = self._clock.monotonic()
         try:
-            await self._replay(shard)
+            has_garbage, self._has_garbage = self._has_garbage, False
+            with collector_at_rest(collects_first=has_garbage):
+                await self._replay(shard)
         except InternalInvariant:
             raise
         except CoordinatorError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -120,6 +122,28 @@ async def test_a_log_is_replayed_in_each_new_epoch_and_life(autojump_clock: obje
         third = await active(host)
         assert third.read(NumberMachine.committed) == expected
         assert len(expected) == 12
+
+
+async def test_a_closed_shard_is_garbage_and_a_loaded_one_is_none(autojump_clock: object) -> None:
+    """The collector passes over what is loaded, and never over what is dead."""
+    rig = Rig()
+    gc.enable()
+    try:
+        async with hosting(rig) as host:
+            await rig.apply(*topic(TOPIC, 1, replicas=(1,)))
+            first = weakref.ref(await active(host))
+            assert gc.get_freeze_count() > 0
+            rig.metadata.change(TOPIC, 0, leader=1)
+            await rig.settle()
+            second = await active(host)
+            assert first() is None
+            assert not second.is_loading
+            assert gc.get_freeze_count() > 0
+            rig.metadata.change(TOPIC, 0, leader=2)
+            await rig.settle()
+            assert gc.get_freeze_count() == 0
+    finally:
+        gc.unfreeze()
 
 
 async def test_the_largest_batch_is_that_of_the_topic_as_it_is_now(autojump_clock: object) -> None:
