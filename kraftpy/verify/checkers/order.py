@@ -9,10 +9,10 @@ may send in between, so it is information), A18 `int-nonmonotonic-send`. Not for
 moved by a rebalance while the operation ran.
 
 Between operations of a process: A15 `poll-skip` and A16 `nonmonotonic-poll` from the last read of
-its previous ok operation; A19 `nonmonotonic-send`. Operations that are not ok do not move the
-position, because clients rewind. `assign` and `subscribe` forget keys that are not in the new
-list, and all of them if they seek; a rebalance forgets the keys that it moves. A process that
-subscribes may find its position moved at any time, so A15 and A16 are allowed to it.
+its previous ok operation, or from the beginning if it went there; A19 `nonmonotonic-send`.
+Operations that are not ok do not move the position, because clients rewind. `assign` and
+`subscribe` forget keys that are not in the new list; a rebalance forgets the keys that it moves. A
+process that subscribes may find its position moved at any time, so A15 and A16 are allowed to it.
 
 Between processes: A20 `realtime-send`, a send landed at or below an offset that had been acked or
 polled before the send began. One running maximum for each key.
@@ -24,7 +24,7 @@ A21 `epoch-order`: leader epochs decrease along offsets, or one offset has two. 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from kraftpy.verify.checkers.logs import AuditedLogs
 from kraftpy.verify.checkers.verdict import Anomaly
@@ -39,6 +39,9 @@ from kraftpy.verify.checkers.versions import (
 from kraftpy.verify.history import Operation, Process
 
 __all__ = ["check_order", "check_stored_order"]
+
+# The position before the first record, wherever that is.
+BEGINNING: Final = -1
 
 
 def check_order(versions: Versions) -> Iterator[Anomaly]:
@@ -77,7 +80,8 @@ def _judge_reads(
 ) -> Iterator[Anomaly]:
     """What is wrong with reading these offsets one after the other, if anything."""
     earlier, later = operations
-    before, after = key.rank[offsets[0]], key.rank[offsets[1]]
+    before = -1 if offsets[0] == BEGINNING else key.rank[offsets[0]]
+    after = key.rank[offsets[1]]
     delta = after - before
     involved = (later.index,) if earlier is later else (earlier.index, later.index)
     if delta > 1:
@@ -93,12 +97,15 @@ def _judge_reads(
         detail = "again" if delta == 0 else "which is a step back"
     else:
         return
+    start = f"polled offset {offsets[0]} of key {key.key} in {earlier.label}"
+    if offsets[0] == BEGINNING:
+        start = f"went to the beginning of key {key.key}"
     yield Anomaly(
         id_,
         name,
         involved,
-        f"process {later.process} polled offset {offsets[0]} of key {key.key} in {earlier.label}, "
-        f"then offset {offsets[1]} in {later.label}, {detail}",
+        f"process {later.process} {start}, then polled offset {offsets[1]} in {later.label}, "
+        f"{detail}",
         key.key,
         is_bad=is_bad,
     )
@@ -141,7 +148,7 @@ class _Positions:
     __slots__ = ("is_subscribed", "reads", "sends")
 
     def __init__(self) -> None:
-        self.reads: dict[int, tuple[int, DataOperation]] = {}
+        self.reads: dict[int, tuple[int, DataOperation | None]] = {}
         self.sends: dict[int, tuple[Sent, DataOperation]] = {}
         self.is_subscribed = False
 
@@ -150,7 +157,7 @@ class _Positions:
             return
         self.is_subscribed = operation.f == "subscribe"
         if operation.meta.get("seek_to_beginning"):
-            self.reads.clear()
+            self.reads = dict.fromkeys(operation.value, (BEGINNING, None))
         else:
             kept = frozenset(operation.value)
             self.reads = {key: read for key, read in self.reads.items() if key in kept}
@@ -180,7 +187,7 @@ def _advance(
             last = positions.reads.get(key)
             if last is not None and records[0][0] != last[0] + 1:
                 yield from _judge_reads(
-                    (last[1], operation),
+                    (last[1] or operation, operation),
                     versions.keys[key],
                     (last[0], records[0][0]),
                     is_inside=False,

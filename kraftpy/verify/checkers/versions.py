@@ -41,6 +41,8 @@ Record: TypeAlias = list[Any]
 OFFSET: Final = itemgetter(0)
 UNREADABLE: Final = -1
 """In place of the value of a record that is damaged or another key's."""
+EVERYTHING: Final = 2**63
+"""The floor of keys that are compacted: any record may be gone."""
 
 
 class Sent(NamedTuple):
@@ -335,6 +337,9 @@ class Versions:
 
     def _take_floors(self) -> None:
         """How far records were removed with everybody's consent."""
+        if self.expectations.compacted:
+            for versions in self.keys.values():
+                versions.floor = EVERYTHING
         for operation in self.others.get("delete_records", ()):
             if operation.type != "fail":
                 for key, offset in operation.value.items():
