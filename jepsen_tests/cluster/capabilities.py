@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import resource
-import shutil
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,9 +23,10 @@ from jepsen_tests.cluster.namespaces import open_namespaces
 from jepsen_tests.cluster.networks import may_have_namespaces
 from jepsen_tests.cluster.reaper import open_reaper
 from jepsen_tests.cluster.shim import build_shim
+from jepsen_tests.cluster.unprivileged import wrapped
 from kraftpy.world.real_processes import RealProcesses
 
-__all__ = ["Capability", "namespaces_problem", "probe", "table"]
+__all__ = ["Capability", "namespaces_problem", "probe", "table", "user_namespaces_problem"]
 
 _REFUSED: Final = """
 import errno, socket, sys
@@ -52,7 +52,7 @@ async def probe() -> list[Capability]:
     return [
         Capability("partitions, cut clients", "network namespaces", namespaces),
         Capability("partitions, cut clients", "proxy", None),
-        Capability("partitions without root", "user namespaces", await _problem(_try_unshare)),
+        Capability("partitions without root", "user namespaces", await user_namespaces_problem()),
         Capability("delay, reset, hold", "proxy", None),
         Capability("loss, reordering", "netem", netem),
         Capability("kill, pause, restart", "signals", None),
@@ -75,6 +75,11 @@ def table(found: Sequence[Capability]) -> str:
 async def namespaces_problem() -> str | None:
     """Why there are no network namespaces here; None if there are."""
     return await _problem(_try_namespaces)
+
+
+async def user_namespaces_problem() -> str | None:
+    """Why nobody can be root of namespaces of their own (`unprivileged`); None if they can."""
+    return await _problem(_try_unshare)
 
 
 async def _problem(trial: Callable[[], Awaitable[None]]) -> str | None:
@@ -108,9 +113,7 @@ async def _try_netem() -> None:
 
 
 async def _try_unshare() -> None:
-    if shutil.which("unshare") is None:
-        raise HarnessError("unshare (util-linux) is not installed")
-    await ask(["unshare", "-Urnm", "true"])
+    await ask(wrapped(["ip", "netns", "add", "trial"]))
 
 
 async def _try_shim() -> None:

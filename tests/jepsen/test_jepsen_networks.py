@@ -6,13 +6,17 @@ never red.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import trio
 from jepsen_network_kit import End, opened
 
+from jepsen_tests.cluster.capabilities import user_namespaces_problem
+from jepsen_tests.cluster.commands import ask
 from jepsen_tests.cluster.errors import NotHereError
+from jepsen_tests.cluster.unprivileged import wrapped
 from kraftpy.faults.language import CutClients, Delay, Fault, Hold, OneWay, Partition, Reset
 
 KINDS = pytest.mark.parametrize("kind", ["namespaces", "proxy"])
@@ -92,6 +96,16 @@ async def test_clients_are_cut_and_nodes_are_not(kind: str, tmp_path: Path) -> N
         assert await links.cut_count() == 0
         await arrives(served, b"request")
         await arrives(client, b"answer")
+
+
+async def test_the_same_holds_in_namespaces_without_root() -> None:
+    """JEP-121: the tests above once more, as root of a world of its own."""
+    reason = await user_namespaces_problem()
+    if reason is not None:
+        pytest.skip(f"not part of a clone: user namespaces: {reason}")
+    tests = [sys.executable, "-m", "pytest", __file__, "-k", "namespaces and not without_root"]
+    said = await ask(wrapped([*tests, "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]))
+    assert "3 passed" in said
 
 
 @pytest.mark.parametrize(
