@@ -86,6 +86,8 @@ class Shard(CollectingShard[_Machine]):
         self.leader_epoch = leader_epoch
         self.state = ShardState.LOADING
         self._image = image
+        # Until the machine is told what has changed since.
+        self._image_before: MetadataImage | None = image
         self._reload = reload
         self._timers = ShardTimers(
             world.timer, lambda timer: self._enqueue(partial(self._timer_over, timer))
@@ -194,6 +196,10 @@ class Shard(CollectingShard[_Machine]):
         self.state = ShardState.ACTIVE
         self._commit(self.log.high_watermark)  # It may have moved since the last batch was read.
         self._enqueue(self.machine.loaded)
+        before, self._image_before = self._image_before, None
+        if before is not None and before is not self._image:
+            # While the log was read the machine heard of nothing: topics may have been deleted.
+            self.metadata_changed(ImageChanges(before, self._image), self._image)
 
     def fail(self) -> None:
         """The state can't be trusted, or could not be made."""

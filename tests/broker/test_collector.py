@@ -1,4 +1,4 @@
-"""The collector of garbage rests while a coordinator loads; when one goes it looks at everything."""
+"""The collector of garbage rests while a coordinator loads, and looks at all when one goes."""
 
 from __future__ import annotations
 

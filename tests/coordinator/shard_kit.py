@@ -180,13 +180,16 @@ class ShardRig(Generic[_Machine]):
 
     # Leadership.
 
-    def move(self) -> None:
-        """The shard moves to another broker: a new machine is made from what is in the log."""
+    def move(self, meanwhile: Callable[[Shard[_Machine]], None] | None = None) -> None:
+        """The shard moves to another broker: a new machine is made from what is in the log.
+
+        `meanwhile` is done while that is loaded.
+        """
         self.shard.close()
         self.leader_epoch += 1
-        self.shard = self._elect()
+        self.shard = self._elect(meanwhile)
 
-    def _elect(self) -> Shard[_Machine]:
+    def _elect(self, meanwhile: Callable[[Shard[_Machine]], None] | None = None) -> Shard[_Machine]:
         shard = Shard(
             0,
             self.leader_epoch,
@@ -200,6 +203,8 @@ class ShardRig(Generic[_Machine]):
         if self.log.log_end_offset > self.log.log_start_offset:
             for _ in shard.load(self.log.read_now(0)):
                 pass
+        if meanwhile is not None:
+            meanwhile(shard)
         shard.activate()
         assert shard.state is ShardState.ACTIVE
         return shard

@@ -289,6 +289,17 @@ class TestDeletedTopics:
         rig.commit()
         assert partitions(rig) == [("u", 0), ("t", 0)]
 
+    def test_also_while_the_coordinator_is_loading(self) -> None:
+        """Nobody else would: the coordinator before it was gone."""
+        rig = ClassicRig()
+        gone, kept = (image_of(r.TopicRecord(name, Uuid(name.encode() * 16))) for name in "tu")
+        rig.commit_offset("t", 0, 1)
+        rig.commit_offset("u", 0, 1)
+        rig.image = gone
+        rig.move(lambda shard: shard.metadata_changed(ImageChanges(gone, kept), kept))
+        rig.advance(100)
+        assert partitions(rig) == [("u", 0)]
+
     def test_a_topic_that_grows_is_not_deleted(self) -> None:
         rig = ClassicRig()
         rig.commit_offset("t", 0, 1)
