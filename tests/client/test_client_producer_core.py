@@ -63,7 +63,7 @@ records = st.lists(st.sampled_from([0, 0, 0, 1]), min_size=12, max_size=40)
 def test_an_idempotent_producer_keeps_every_record_once_and_in_order(
     partitions: list[int], faults: list[Fault], seed: int, forgets: bool
 ) -> None:
-    """Whatever is lost, late, refused or led elsewhere, as long as time is left."""
+    """TXN-5: whatever is lost, late, refused or led elsewhere, as long as time is left."""
     cluster = FakeCluster()
     for each in cluster.partitions.values():
         each.forgets_offsets = forgets
@@ -348,10 +348,13 @@ def test_records_linger_for_company() -> None:
         ({"acks": 1, "enable_idempotence": True}, "acks=-1"),
         ({"max_in_flight_requests_per_connection": 6, "enable_idempotence": True}, "at most 5"),
         ({"max_in_flight_requests_per_connection": 0}, "at least 1"),
+        ({"retries": 0, "enable_idempotence": True}, "retries"),
+        ({"transactional_id": "t", "enable_idempotence": False}, "transactional_id"),
         ({"delivery_timeout_ms": 30_004}, "delivery_timeout_ms"),
     ],
 )
 def test_settings_that_contradict(wrong: dict[str, int], complaint: str) -> None:
+    """TXN-9."""
     with pytest.raises(ValueError, match=complaint):
         ProducerSettings(**wrong)  # type: ignore[arg-type]
 
