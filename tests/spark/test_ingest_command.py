@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from kraftpy_spark.clicks import SCHEMA, Click, ClickPlan, clicks, produce_clicks
 from kraftpy_spark.jobs.ingest import main
-from spark.spark_brokers import SparkBroker
+from spark.spark_brokers import Route, SparkBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,17 +42,14 @@ def origin(letter: Record) -> tuple[str, int, int]:
     return topic.decode(), struct.unpack(">i", partition)[0], struct.unpack(">q", offset)[0]
 
 
-@pytest.mark.parametrize("reader", ["kraftpy", "kafka"])
 def test_a_topic_into_a_lake(
-    reader: str,
-    spark: SparkSession,
-    kraftpy_nodes: SparkBroker,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    route: Route, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run, a second one from its checkpoint, a back-fill without a checkpoint, an audit."""
-    assert spark is not None
-    nodes = kraftpy_nodes
+    """A run, a second one from its checkpoint, a back-fill without a checkpoint, an audit.
+
+    By each reader, and against Apache Kafka, with the same rows in the lake record by record.
+    """
+    reader, nodes = route.format, route.broker
     topic = nodes.topic(PARTITIONS)
     letters = nodes.topic(PARTITIONS, name=f"{topic}.dlq")
     lake, metrics = tmp_path / "lake", tmp_path / "metrics.jsonl"
