@@ -54,3 +54,11 @@ def test_there_are_three_of_each(anomaly: str) -> None:
     )
     assert counts["found"] >= 3
     assert counts["not found"] >= 3
+
+
+def test_the_document_has_them_all() -> None:
+    """Every id of the catalogue has its row."""
+    text = (Path(__file__).parents[2] / "docs" / "jepsen.md").read_text()
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| ")]
+    named = {name.strip() for row in rows for name in row.split(",")}
+    assert named.issuperset(CATALOGUE)
