@@ -172,6 +172,13 @@ def test_the_search_is_cut_short() -> None:
     assert len(looks) == 3
 
 
+def test_no_configuration_is_visited_twice() -> None:
+    """JEP-82, the memo: nine writes at once have 2**9 subsets, and 9! orders."""
+    calls = [Call(0, 100, Operation("write", value)) for value in range(9)]
+    calls.append(Call(101, 102, Operation("read", 99)))
+    assert is_linearizable(calls, 0, step, max_steps=200_000) == "no"
+
+
 def test_many_operations_need_no_recursion() -> None:
     calls = [
         Call(2 * place, 2 * place + 1, Operation("write" if place % 2 == 0 else "read", place // 2))
