@@ -33,7 +33,7 @@ __all__ = ["check_cycles", "components"]
 
 MAX_CYCLES_OF_A_KIND: Final = 8
 # Then no further search is begun; the one under way ends, so that a kind with cycles has one.
-MAX_STEPS_OF_A_KIND: Final = 200_000
+MAX_STEPS_OF_A_KIND: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,10 @@ KINDS: Final = _kinds()
 
 def check_cycles(versions: Versions) -> Iterator[Anomaly]:
     graph = DependencyGraph(versions)
-    of_interest = _components_of(graph, ("ww", "wr", "process", "realtime"), None)
+    everything = range(graph.size)
+    of_interest = _components_of(graph, ("ww", "wr", "process", "realtime"), everything)
     # Process and realtime edges are of no use for T6, which is information only.
-    with_anti = _components_of(graph, ("ww", "wr", "rw"), None)
+    with_anti = _components_of(graph, ("ww", "wr", "rw"), everything)
     for kind in KINDS:
         inside = with_anti if "rw" in kind.edges else of_interest
         yield from _Search(graph, kind).run(inside)
@@ -120,20 +121,18 @@ def components(successors: Sequence[Sequence[int]], vertices: Sequence[int]) -> 
 
 
 def _components_of(
-    graph: DependencyGraph, kinds: tuple[EdgeKind, ...], inside: Sequence[int] | None
+    graph: DependencyGraph, kinds: tuple[EdgeKind, ...], inside: Sequence[int]
 ) -> list[list[int]]:
-    """Of the graph with these edges, in all of it or among some vertices."""
-    lists = [graph.edges[kind] for kind in kinds]
-    members = None if inside is None else frozenset(inside)
-    successors: list[list[int]] = [[] for _ in range(graph.size)]
-    for vertex in range(graph.size) if inside is None else inside:
-        for edges in lists:
+    """Of the graph with these edges, among some vertices; the cost is theirs, not the graph's."""
+    places = {vertex: place for place, vertex in enumerate(inside)}
+    successors: list[list[int]] = [[] for _ in inside]
+    for kind in kinds:
+        edges = graph.edges[kind]
+        for place, vertex in enumerate(inside):
             if vertex < len(edges):
-                targets = edges[vertex]
-                successors[vertex] += (
-                    targets if members is None else [to for to in targets if to in members]
-                )
-    return components(successors, range(graph.size) if inside is None else inside)
+                successors[place] += [places[to] for to in edges[vertex] if to in places]
+    found = components(successors, range(len(inside)))
+    return [[inside[place] for place in component] for component in found]
 
 
 @dataclass(frozen=True, slots=True)
