@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from kraftpy.client.settings import ClientSettings
     from kraftpy.world import Address, Random
 
-__all__ = ["GROUP", "TRANSACTION", "CoordinatorFinder"]
+__all__ = ["GROUP", "LANE", "TRANSACTION", "CoordinatorFinder"]
 
 GROUP = 0
 TRANSACTION = 1
 
-_LANE = "coordinator"
+LANE = "coordinator"
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -81,7 +81,7 @@ class CoordinatorFinder:
             if not isinstance(failure, ConnectionLost | OSError):
                 self.failure = failure
 
-        return [Call(address, request, answered=self._answered, failed=failed, lane=_LANE)]
+        return [Call(address, request, answered=self._answered, failed=failed, lane=LANE)]
 
     def wake_at_ms(self) -> int | None:
         if not self.is_wanted or self._in_flight or self.address or self.failure:
@@ -96,7 +96,7 @@ class CoordinatorFinder:
         *,
         timeout_ms: int | None = None,
         max_version: int | None = None,
-        lane: str = _LANE,
+        lane: str = LANE,
     ) -> Call:
         """A call to the coordinator, which must be known; a lost one is looked for again."""
         address = self.address

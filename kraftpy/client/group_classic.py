@@ -90,10 +90,7 @@ class ClassicMember(GroupMember):
         self._assignors = assignors_named(settings.partition_assignment_strategy)
         self._is_cooperative = all(each.is_cooperative for each in self._assignors.values())
         self._phase = Phase.UNJOINED
-        self._attempt = 0
-        self._is_asking = False
         self._must_rejoin = False
-        self._group_id = settings.group_id or ""
         self._member_id = ""
         self._generation = -1
         self._assignor: Assignor | None = None
@@ -103,7 +100,6 @@ class ClassicMember(GroupMember):
         self._must_assign = False
         self._counts: dict[str, int] | None = None
         self._seen_updates = 0
-        self._heartbeat_at_ms = 0
         self._is_beating = False
 
     @property
@@ -123,8 +119,7 @@ class ClassicMember(GroupMember):
     def leave(self, now_ms: int, *, forever: bool) -> None:
         is_known = bool(self._member_id) and self.failure is None
         is_static = self._settings.group_instance_id is not None
-        self._attempt += 1
-        self._is_asking = False
+        self._give_up_asking()
         self._generation = -1
         if is_known and (forever or not is_static) and self._finder.address is not None:
             self._phase = Phase.LEAVING
@@ -203,8 +198,7 @@ class ClassicMember(GroupMember):
                 self._phase = Phase.UNJOINED
 
     def _forget_membership(self) -> None:
-        self._attempt += 1
-        self._is_asking = False
+        self._give_up_asking()
         self._must_rejoin = False
         self._generation = -1
         self._member_id = ""
@@ -217,15 +211,9 @@ class ClassicMember(GroupMember):
         answered: Callable[[Any, ErrorCode, int], None],
         timeout_ms: int | None = None,
     ) -> Call:
-        """A step of the present attempt; what belongs to all answers is done here."""
-        self._attempt += 1
-        self._is_asking = True
-        attempt = self._attempt
+        """A step towards an assignment; what belongs to all answers is done here."""
 
         def received(answer: Any, now_ms: int) -> None:
-            if attempt != self._attempt:
-                return
-            self._is_asking = False
             code = error_code(answer.error_code)
             if code == ErrorCode.NONE:
                 self._backoff.succeeded()
@@ -238,15 +226,12 @@ class ClassicMember(GroupMember):
                 answered(answer, code, now_ms)
 
         def failed(failure: Exception, now_ms: int) -> None:
-            if attempt != self._attempt:
-                return
-            self._is_asking = False
             if is_lost(failure):
                 self._again(now_ms)
             else:
                 self._fail(failure)
 
-        return self._finder.call(request, received, failed, timeout_ms=timeout_ms)
+        return self._ask(request, received, failed, timeout_ms=timeout_ms)
 
     def _again(self, now_ms: int) -> None:
         """Join again; a lost answer to SyncGroup is repeated by that, too."""
@@ -441,15 +426,10 @@ class ClassicMember(GroupMember):
             reason="the consumer is being closed",
         )
         request = LeaveGroupRequest(group_id=self._group_id, members=[member])
-        self._attempt += 1
-        self._is_asking = True
-        attempt = self._attempt
 
         def over(outcome: Any, now_ms: int) -> None:
-            if attempt == self._attempt:
-                self._is_asking = False
-                self._phase = Phase.GONE
+            self._phase = Phase.GONE
 
         self._member_id = ""
         # A join of ours may still wait for others.
-        return self._finder.call(request, over, over, lane="leave")
+        return self._ask(request, over, over, lane="leave")

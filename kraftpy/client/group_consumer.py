@@ -67,16 +67,12 @@ class ConsumerMember(GroupMember):
         random: Random,
     ) -> None:
         super().__init__(settings, cluster, finder, random)
-        self._group_id = settings.group_id or ""
         # For the life of the process; the epoch tells one membership from the next.
         self._member_id = format_uuid(random_uuid(random))
         self._epoch = _JOIN_EPOCH
         self._leave_epoch = _LEAVE_EPOCH
         self._phase = Phase.JOINING
-        self._attempt = 0
-        self._is_asking = False
         self._interval_ms = settings.heartbeat_interval_ms
-        self._heartbeat_at_ms = 0
         # None: the coordinator hasn't said yet.
         self._target: dict[tuple[Uuid, int], None] | None = None
         self._ids: dict[str, Uuid] = {}
@@ -104,8 +100,7 @@ class ConsumerMember(GroupMember):
 
     def leave(self, now_ms: int, *, forever: bool) -> None:
         was_in = self._phase is Phase.JOINED or self._is_asking
-        self._attempt += 1
-        self._is_asking = False
+        self._give_up_asking()
         is_static = self._settings.group_instance_id is not None
         self._leave_epoch = _LEAVE_EPOCH
         if is_static and not forever:
@@ -156,8 +151,7 @@ class ConsumerMember(GroupMember):
         """What the member has now is told with the next heartbeat."""
 
     def _forget_membership(self) -> None:
-        self._attempt += 1
-        self._is_asking = False
+        self._give_up_asking()
         self._epoch = _JOIN_EPOCH
         self._phase = Phase.JOINING
         self._target = None
@@ -211,27 +205,20 @@ class ConsumerMember(GroupMember):
         if is_whole or topics != self._sent_topics:
             request.subscribed_topic_names = list(topics)
         self._sent_topics = self._sent_owned = None
-        self._attempt += 1
-        self._is_asking = True
-        attempt = self._attempt
 
         def answered(answer: ConsumerGroupHeartbeatResponse, now_ms: int) -> None:
-            if attempt == self._attempt:
-                self._is_asking = False
-                if answer.error_code == ErrorCode.NONE:
-                    self._sent_topics = topics
-                    self._sent_owned = owned if is_known or tells_owned else None
-                self._answered(answer, now_ms)
+            if answer.error_code == ErrorCode.NONE:
+                self._sent_topics = topics
+                self._sent_owned = owned if is_known or tells_owned else None
+            self._answered(answer, now_ms)
 
         def failed(failure: Exception, now_ms: int) -> None:
-            if attempt == self._attempt:
-                self._is_asking = False
-                self._retry_later(now_ms)
-                if not is_lost(failure):
-                    self._fail(failure)
+            self._retry_later(now_ms)
+            if not is_lost(failure):
+                self._fail(failure)
 
         timeout_ms = min(settings.client.request_timeout_ms, settings.session_timeout_ms)
-        return self._finder.call(request, answered, failed, timeout_ms=timeout_ms)
+        return self._ask(request, answered, failed, timeout_ms=timeout_ms)
 
     def _has_more_to_take(self) -> bool:
         """Whether the last assignment has partitions that the member does not have."""
@@ -276,13 +263,8 @@ class ConsumerMember(GroupMember):
             member_epoch=self._leave_epoch,
             instance_id=self._settings.group_instance_id,
         )
-        self._attempt += 1
-        self._is_asking = True
-        attempt = self._attempt
 
         def over(outcome: object, now_ms: int) -> None:
-            if attempt == self._attempt:
-                self._is_asking = False
-                self._phase = Phase.GONE
+            self._phase = Phase.GONE
 
-        return self._finder.call(request, over, over)
+        return self._ask(request, over, over)

@@ -12,18 +12,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kraftpy.client.backoff import Backoff
 from kraftpy.client.calls import Call, TopicPartition
+from kraftpy.client.coordinator_finder import LANE
 from kraftpy.client.errors import ConnectionLost
 
 if TYPE_CHECKING:
     from kraftpy.client.cluster import Cluster
     from kraftpy.client.coordinator_finder import CoordinatorFinder
     from kraftpy.client.settings import ConsumerSettings
+    from kraftpy.protocol.tables import Request
     from kraftpy.world import Random
 
 __all__ = ["NOBODY", "GroupMember", "GroupMetadata", "Rebalance", "RebalanceKind", "is_lost"]
@@ -75,8 +78,13 @@ class GroupMember(ABC):
             max_ms=settings.client.retry_backoff_max_ms,
             random=random,
         )
+        self._group_id = settings.group_id or ""
         self._topics: tuple[str, ...] = ()
         self._events: deque[Rebalance] = deque()
+        # The number of the request whose answer counts, and whether there is one under way.
+        self._attempt = 0
+        self._is_asking = False
+        self._heartbeat_at_ms = 0
         self._not_before_ms = 0
         # None while the user is inside of poll.
         self._poll_by_ms: int | None = None
@@ -189,6 +197,38 @@ class GroupMember(ABC):
 
     def _retry_later(self, now_ms: int) -> None:
         self._not_before_ms = now_ms + self._backoff.failed()
+
+    def _ask(
+        self,
+        request: Request,
+        answered: Callable[[Any, int], None],
+        failed: Callable[[Exception, int], None],
+        *,
+        timeout_ms: int | None = None,
+        lane: str = LANE,
+    ) -> Call:
+        """A request to the coordinator; its outcome counts unless another is begun before."""
+        self._give_up_asking()
+        self._is_asking = True
+        attempt = self._attempt
+
+        def if_current(act: Callable[[Any, int], None], outcome: object, now_ms: int) -> None:
+            if attempt == self._attempt:
+                self._is_asking = False
+                act(outcome, now_ms)
+
+        return self._finder.call(
+            request,
+            partial(if_current, answered),
+            partial(if_current, failed),
+            timeout_ms=timeout_ms,
+            lane=lane,
+        )
+
+    def _give_up_asking(self) -> None:
+        """Whatever comes of the request that is under way is of no interest any more."""
+        self._attempt += 1
+        self._is_asking = False
 
 
 def _without(

@@ -350,6 +350,21 @@ def test_leaving_tells_the_coordinator_but_a_static_member_keeps_its_place() -> 
     assert static.group.is_gone
 
 
+def test_who_has_left_does_not_come_back_by_a_late_answer() -> None:
+    kit = Kit(enable_auto_commit=False)
+    kit.joined(T0)
+    kit.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    poll(kit.script, kit.group)
+    late, _ = kit.script.expect(JoinGroupRequest)
+    kit.group.leave(kit.script.now_ms)
+    kit.script.answer(LeaveGroupRequest, LeaveGroupResponse())
+    answer = JoinGroupResponse(generation_id=2, protocol_name="range", leader="x", member_id="me")
+    late.answered(answer, kit.script.now_ms)
+    kit.script.turn()
+    assert kit.script.waiting == []
+    assert kit.group.is_gone
+
+
 def test_settings_that_contradict_are_refused() -> None:
     """GRP-84."""
     with pytest.raises(ValueError, match="heartbeat_interval_ms"):
