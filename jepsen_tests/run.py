@@ -52,6 +52,8 @@ _BOOT_SECONDS: Final = 60.0
 _DRAIN_SECONDS: Final = 120.0
 _TICK_SECONDS: Final = 1.0
 _MAX_ACKED: Final = 1_000
+# In a shorter run a kind of fault may well strike only once.
+_LONG_ENOUGH_SECONDS: Final = 60.0
 SETTINGS: Final = {
     "transaction.max.timeout.ms": "60000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
@@ -350,6 +352,7 @@ class _Run:
             # A cluster that is ill half of the time, on a machine that is busy, does much less.
             min_acked_values=min(_MAX_ACKED, int(usual / 20)),
             nemeses=options.nemesis.names,
+            min_fires=2 if options.seconds >= _LONG_ENOUGH_SECONDS else 1,
             needs_final_read=script.reads_in_the_end,
             needs_audit=script.reads_in_the_end,
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -31,10 +31,12 @@ from kraftpy.verify.workloads.port import (
     PolledRecord,
     ProducerName,
     RebalanceNote,
+    WorkloadClient,
 )
 from kraftpy.verify.workloads.process import ClientProcess, Manners, Tools
 from kraftpy.verify.workloads.session import Pace, Session
 from kraftpy.verify.workloads.topics import Topics
+from kraftpy.world import World
 from kraftpy.world.real import real_world
 
 KEYS = KeySpace()
@@ -133,6 +135,9 @@ class Admin:
             raise self.failure
         self.created.append(name)
         return "id"
+
+    async def describe_topic(self, name: str) -> None:
+        """Nobody knows anything."""
 
 
 def process_with(
@@ -239,7 +244,7 @@ async def test_a_poll_of_a_member_commits_and_a_failed_commit_is_a_remark() -> N
     event = await process.perform(POLL)
     assert ("commit", {("t0", 0): 6}) in client.calls
     assert (event.type, event.error) == ("ok", None)
-    assert event.meta["offsets"] == {"group": "g", "offsets": {0: [6, "0.1"]}}
+    assert event.meta["offsets"] == {"group": "g", "offsets": {0: [6, "0.1;"]}}
     client.failures["commit"] = TIMED_OUT
     event = await process.perform(POLL)
     assert (event.type, event.error) == ("ok", "commit: REQUEST_TIMED_OUT")
@@ -269,7 +274,7 @@ async def test_a_transaction_from_begin_to_commit() -> None:
     assert event.type == "ok"
     assert event.value == [["poll", {2: [[4, 4]]}], ["send", 0, [7, 5]]]
     assert event.meta["outcome"] == "committed"
-    assert event.meta["offsets"]["offsets"] == {2: [5, "0.1"]}
+    assert event.meta["offsets"]["offsets"] == {2: [5, "0.1;"]}
     assert (event.meta["producer_id"], event.meta["transactional_id"]) == (1, "t")
 
 
@@ -381,9 +386,30 @@ class Once:
         self.seen.append(event)
 
 
+def session_with(
+    open_client: Callable[[ClientSpec], AbstractAsyncContextManager[WorkloadClient]],
+    pace: Pace,
+    generator: Once | None = None,
+    world: World | None = None,
+) -> Session:
+    built = find_workload("queue-assign").build(Circumstances(Random(1)))
+    script: Script = replace(built, generator=generator or Once())
+    asked: Any = Admin()
+    return Session(
+        world or real_world(),
+        [],
+        script,
+        pace=pace,
+        recorder=Recorder(lambda: 0),
+        open_client=open_client,
+        admin=asked,
+        random=Random(1),
+        keys=KEYS,
+    )
+
+
 async def test_a_process_with_an_unknown_outcome_is_followed_by_a_new_one() -> None:
     """JEP-2: slot + number of slots, fresh clients, a fresh transactional id."""
-    world = real_world()
     opened: list[str] = []
     enough = trio.Event()
 
@@ -397,20 +423,7 @@ async def test_a_process_with_an_unknown_outcome_is_followed_by_a_new_one() -> N
         yield client
 
     generator = Once()
-    built = find_workload("queue-assign").build(Circumstances(Random(1)))
-    script: Script = replace(built, generator=generator)
-    asked: Any = Admin()
-    session = Session(
-        world,
-        [],
-        script,
-        pace=Pace(slots=3, rate=10_000),
-        recorder=Recorder(lambda: 0),
-        open_client=open_client,
-        admin=asked,
-        random=Random(1),
-        keys=KEYS,
-    )
+    session = session_with(open_client, Pace(slots=3, rate=10_000), generator)
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(session.run, 3600)
@@ -423,3 +436,52 @@ async def test_a_process_with_an_unknown_outcome_is_followed_by_a_new_one() -> N
     for event in generator.seen:
         retired = [each for each in generator.seen if each.process == event.process]
         assert [each.type for each in retired] in (["ok", "info"], ["ok"])
+
+
+class StepClock:
+    """A clock that goes on by a second whenever somebody looks at it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.move_on_after = trio.move_on_after
+
+    def monotonic(self) -> float:
+        self.now += 1
+        return self.now
+
+    def monotonic_ms(self) -> int:
+        return int(1000 * self.monotonic())
+
+
+@pytest.mark.parametrize("brings_all", [True, False])
+async def test_the_final_read_goes_on_until_all_is_seen_or_says_what_is_not(
+    brings_all: bool,
+) -> None:
+    """JEP-10: to the highest offset that anybody was told of, with fresh clients each round."""
+    clients: list[ScriptedClient] = []
+
+    @asynccontextmanager
+    async def open_client(spec: ClientSpec) -> AsyncIterator[ScriptedClient]:
+        client = ScriptedClient()
+        client.polls = [[record(7)], [], [record(8), record(3, key=1)]]
+        if brings_all and len(clients) == 3:
+            client.polls.append([record(9)])
+        clients.append(client)
+        yield client
+
+    clock: Any = StepClock()
+    session = session_with(
+        open_client,
+        Pace(slots=1, final_read_seconds=200, final_round_seconds=10),
+        world=replace(real_world(), clock=clock),
+    )
+    session.known.highest = {0: 9, 1: 2}
+    found = await session.final_read()
+    assert found.behind == ({} if brings_all else {0: 9})
+    assert found.is_complete is brings_all
+    assert [client.names[:2] for client in clients] == [["assign", "poll"]] * len(clients)
+    if brings_all:
+        assert len(clients) == 4
+    else:
+        # Two hundred seconds, in rounds of ten.
+        assert len(clients) in range(10, 21)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from kraftpy.verify.checkers import Expectations
 from kraftpy.verify.workloads.cluster_words import Membership, Metadata
-from kraftpy.verify.workloads.plans import Generator
+from kraftpy.verify.workloads.plans import Generator, Plan
 from kraftpy.verify.workloads.port import ClientSpec
 from kraftpy.verify.workloads.process import Manners
 from kraftpy.verify.workloads.queue import ListAppend, QueueGenerator, QueueShape
@@ -74,6 +74,8 @@ class Script:
     manners: Manners = field(default_factory=Manners)
     has_bare_members: bool = False
     reads_in_the_end: bool = True
+    opening: Callable[[int], Plan] | None = None
+    """What one process (of that number) does before all others begin, until it is ok."""
     drain: Drain | None = None
     rate_factor: float = 1.0
     """Operations a second, as a share of what was asked for."""
@@ -211,7 +213,7 @@ _CLEANED: Mapping[str, str] = {
 
 
 def _bank(about: Circumstances) -> Script:
-    generator = Bank(about.random, accounts=64, keys=4, crash_mean_ms=about.crash_mean_ms)
+    generator = Bank(about.random, accounts=32, keys=4, crash_mean_ms=about.crash_mean_ms)
     expects = {"bank_total": generator.total, "compacted": True, "retention": True}
     return _script(
         about,
@@ -221,6 +223,7 @@ def _bank(about: Circumstances) -> Script:
         configs=_CLEANED,
         expects=expects,
         manners=Manners(max_padding=4096),
+        opening=generator.opening,
     )
 
 

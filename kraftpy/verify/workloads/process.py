@@ -187,9 +187,11 @@ class ClientProcess:
         return await self.client.poll(self.tools.manners.poll_ms)
 
     def commit_id(self) -> str:
-        """Unique for each commit, so that a read tells which one it saw."""
+        """Unique for each commit, so that a read tells which one it saw. It says where it ends, for
+        libraries that do not know (librdkafka hands out what lies behind it in memory, too).
+        """
         self._commits += 1
-        return f"{self.number}.{self._commits}"
+        return f"{self.number}.{self._commits};"
 
     def offsets_of(self, progress: Progress) -> dict[TopicPartition, CommittedOffset]:
         identity = self.commit_id()

@@ -242,14 +242,24 @@ class Session:
                         scope.cancel()
 
     async def boot(self, seconds: float) -> None:
-        """Wait until a topic can be made; TooSlowError if none can in that time."""
+        """Wait until a topic can be made, and do what the workload begins with; TooSlowError if
+        that takes longer.
+        """
         with self._world.clock.fail_after(seconds):
-            while True:
-                try:
-                    await self.topics.ensure([0])
-                    return
-                except ClientError:
-                    await self._world.clock.sleep(_OPEN_AGAIN_SECONDS)
+            while not await self._is_open():
+                await self._world.clock.sleep(_OPEN_AGAIN_SECONDS)
+
+    async def _is_open(self) -> bool:
+        try:
+            await self.topics.ensure([0])
+        except ClientError:
+            return False
+        if self._script.opening is None:
+            return True
+        number = self._take_number(0)
+        async with self._process(number, self._script.spec_of(0, number)) as process:
+            event = await process.perform(self._script.opening(number))
+        return event.type == "ok"
 
     # The end.
 

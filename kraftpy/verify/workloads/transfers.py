@@ -75,19 +75,19 @@ class Bank:
 
     Records carry the new balance, under the account as record key. Two transactions never work on
     one account at a time; an account whose last transfer has an unknown outcome is left alone, for
-    nobody knows its balance. Opening one twice with the same balance does no harm.
+    nobody knows its balance. All accounts are opened before the first transfer, in one transaction;
+    to open them twice does no harm.
     """
 
     OPENING = 100
-    _OPENED_AT_ONCE = 8
 
     def __init__(self, random: Random, *, accounts: int, keys: int, crash_mean_ms: float) -> None:
         self._random = random
         self._values = KeyPool(random, key_count=keys, max_writes_per_key=2**60)
         self._crashes = Crashes(random, crash_mean_ms)
-        self._balances: dict[int, int | None] = dict.fromkeys(range(accounts))
+        self._balances = dict.fromkeys(range(accounts), self.OPENING)
         # What a process is about: the balances before and after.
-        self._under_way: dict[int, tuple[dict[int, int | None], dict[int, int]]] = {}
+        self._under_way: dict[int, tuple[dict[int, int], dict[int, int]]] = {}
         self.total = accounts * self.OPENING
 
     def next(self, state: SlotState) -> Plan | None:
@@ -95,25 +95,24 @@ class Bank:
             return Plan("crash")
         if state.is_fresh:
             return Plan("assign", self._values.live)
-        unopened = [account for account, balance in self._balances.items() if balance is None]
-        if unopened:
-            opened = unopened[: self._OPENED_AT_ONCE]
-            return self._write(state.process, dict.fromkeys(opened, self.OPENING))
         if len(self._balances) < 2 or self._random.random() < 0.3:
             return micro_plan([["poll"]], is_transactional=True)
         source, target = self._random.sample(sorted(self._balances), 2)
-        has, gets = self._balances[source] or 0, self._balances[target] or 0
+        has, gets = self._balances[source], self._balances[target]
         amount = self._random.randint(0, has)
         return self._write(state.process, {source: has - amount, target: gets + amount})
+
+    def opening(self, process: int) -> Plan:
+        """Open all accounts."""
+        return self._write(process, dict(self._balances))
 
     def observe(self, event: Event) -> None:
         if not isinstance(event.process, int) or event.process not in self._under_way:
             return
         before, after = self._under_way.pop(event.process)
-        is_opening = None in before.values()
         if event.type == "ok":
             self._balances |= after
-        elif event.type == "fail" or is_opening:
+        elif event.type == "fail" or before == after:
             self._balances |= before
 
     def _write(self, process: int, after: dict[int, int]) -> Plan:
