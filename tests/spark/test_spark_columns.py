@@ -115,22 +115,37 @@ def test_a_batch_that_lies_is_refused_as_by_the_reader(wanted: Wanted, data: st.
         assert as_records([batch]) == expected
 
 
+def record(delta: bytes, headers: bytes = b"\x00") -> bytes:
+    """Of time 0, without a key, with an empty value."""
+    body = b"\x00\x00" + delta + b"\x01\x00" + headers
+    return bytes([len(body) * 2]) + body
+
+
 @pytest.mark.parametrize(
     ("records", "said"),
     [
         (b"", "ends before"),
         (b"\x01", "negative length"),
-        (b"\x0e\x00\x00\x00\x01\x00\x00\x00", "longer or shorter"),
+        (record(b"\x00", b"\x00\x00"), "longer or shorter"),
         (b"\x0e\x00\x00\x00\x03\x02a\x00", "a length that it can't have"),
         # A number without an end, and one that is too long.
         (b"\x0e\x00\x00\x00\x01\xff\xff\xff", "ends before"),
         (b"\x1e\x00" + b"\xff" * 11 + b"\x00\x00\x00", "longer than any can be"),
+        (record(b"\x02"), "leave their batch"),
+        (record(b"\x01"), "leave their batch"),
+        ((record(b"\x00"), record(b"\x00")), "don't grow"),
+        # One header, and a byte behind it; one whose key is null; one that is cut.
+        (record(b"\x00", b"\x02\x02k\x00\x00"), "longer than its headers"),
+        (record(b"\x00", b"\x02\x01\x00"), "has no key"),
+        ((record(b"\x00", b"\x02\x02k\x04"), record(b"\x02")), "leaves its record"),
     ],
 )
-def test_each_lie_has_its_words(records: bytes, said: str) -> None:
+def test_each_lie_has_its_words(records: bytes | tuple[bytes, ...], said: str) -> None:
     builder = BatchBuilder()
-    builder.append(None, b"a", timestamp_ms=0)
-    data = bytearray(builder.build()[:HEADER_SIZE]) + records
+    parts = records if isinstance(records, tuple) else (records,)
+    for _ in parts:
+        builder.append(None, b"a", timestamp_ms=0)
+    data = bytearray(builder.build()[:HEADER_SIZE]) + b"".join(parts)
     data[8:12] = (len(data) - 12).to_bytes(4, "big")
     with pytest.raises(InvalidRecord, match=said):
-        decode([RecordBatch(data)], max_batch_bytes=MAX_BYTES, with_headers=False)
+        decode([RecordBatch(data)], max_batch_bytes=MAX_BYTES, with_headers=True)
