@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from compat.data_cluster import DataCluster, running_cluster
-from compat.node_process import NodeProcess, running_node
+from compat.node_process import NodeProcess, complaints_in, running_node
 
 from bench._peers import Server, apache_kafka
 from kraftpy.world import Address
@@ -21,8 +21,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         assert process.stop() == 0, process.log()
         # A request that was refused, and a connection that it cost, would be here. The Java client
         # has no other voice: its jars come without a logger.
-        complaints = [line for line in process.log().splitlines() if " INFO " not in line]
-        assert complaints == []
+        assert complaints_in(process.log()) == []
 
 
 @pytest.fixture(scope="session")

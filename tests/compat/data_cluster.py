@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from compat.node_process import complaints_in
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.ports import unused_ports
 
@@ -93,12 +94,11 @@ class DataCluster:
         )
 
     def complaints(self) -> list[str]:
-        """Whatever the nodes have logged that is more than information."""
+        """Of all nodes."""
         return [
             f"{log.parent.name}: {line}"
             for log in sorted(self.directory.glob("node-*/node.log"))
-            for line in log.read_text().splitlines()
-            if " INFO " not in line and not line.startswith("bootstrap.servers=")
+            for line in complaints_in(log.read_text())
         ]
 
 
