@@ -275,9 +275,7 @@ class LibrdkafkaClient:
                 raise client_error(each.error)
             where = TopicPartition(each.topic, each.partition)
             is_there = each.offset >= 0
-            answer[where] = (
-                CommittedOffset(each.offset, _whole(each.metadata)) if is_there else None
-            )
+            answer[where] = CommittedOffset(each.offset, each.metadata or "") if is_there else None
         return answer
 
     # The library's objects.
@@ -391,12 +389,6 @@ def _or(number: int | None) -> int:
 
 def _bytes(data: Any) -> bytes | None:
     return data.encode() if isinstance(data, str) else data
-
-
-def _whole(metadata: str | None) -> str:
-    """Without what lay behind it in memory: the library gives the text without an end."""
-    text, end, _ = (metadata or "").partition(";")
-    return text + end if end else ""
 
 
 def _theirs(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[TheirPartition]:

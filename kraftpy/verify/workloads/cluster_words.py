@@ -85,7 +85,7 @@ class Membership:
             self._commits += 1
             key = self.keys.draw()
             offset = self._random.randrange(1_000)
-            value: dict[int, Any] = {key: [offset, f"c{self._commits}"]}
+            value: dict[int, Any] = {key: [offset, f"c{self._commits};"]}
             return Plan("commit", value)
         return Plan("committed", self.keys.live)
 

@@ -42,6 +42,7 @@ __all__ = ["ClientProcess", "Manners", "Tools"]
 # What an operation may take at most; clients give up long before.
 _HANG_SECONDS = 120.0
 _WHOLE_READ_SECONDS = 10.0
+_END_OF_ID = ";"
 CONFIG_KEY = "retention.ms"
 _READS = ("poll", "committed", "end_offsets", "md_read", "debug", "group_state")
 
@@ -187,11 +188,11 @@ class ClientProcess:
         return await self.client.poll(self.tools.manners.poll_ms)
 
     def commit_id(self) -> str:
-        """Unique for each commit, so that a read tells which one it saw. It says where it ends, for
-        libraries that do not know (librdkafka hands out what lies behind it in memory, too).
+        """Unique for each commit, so that a read tells which one it saw. It says where it ends:
+        librdkafka stores, and reads, what lies behind a text in memory, too.
         """
         self._commits += 1
-        return f"{self.number}.{self._commits};"
+        return f"{self.number}.{self._commits}{_END_OF_ID}"
 
     def offsets_of(self, progress: Progress) -> dict[TopicPartition, CommittedOffset]:
         identity = self.commit_id()
@@ -380,4 +381,7 @@ class ClientProcess:
 
 def _pair(found: CommittedOffset | None) -> list[Any] | None:
     """What a client commits by itself has no id."""
-    return None if found is None else [found.offset, found.metadata or None]
+    if found is None:
+        return None
+    identity, end, _ = found.metadata.partition(_END_OF_ID)
+    return [found.offset, identity + end if end else None]
