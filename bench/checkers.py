@@ -1,4 +1,4 @@
-"""How long the checkers need for a history of 100,000 operations with a million polled records.
+"""How long the checkers need for 100,000 operations with a million polled records (JEP-83).
 
 The history is a valid one, made beforehand: processes that send, poll and run transactions over
 many keys. Seconds are those of the processor; peak memory is that of the whole process, with the

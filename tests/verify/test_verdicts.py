@@ -164,3 +164,18 @@ def test_a_flood_is_counted_and_cut() -> None:
     verdict = check(Table(lines).history, Expectations(vacuity=None))
     assert verdict.statistics["anomalies"]["G1a"] == count
     assert sum(1 for anomaly in verdict.anomalies if anomaly.name == "G1a") == MAX_LISTED
+
+
+def test_every_ack_says_offset_0() -> None:
+    """F8: a broker that answers with a default. One finding for the offset, one for each value."""
+    count = 3_000
+    lines = [f"0 send +1:{value}@0" for value in range(count)]
+    lines.append("1 poll -1:" + ",".join(f"{value}={value}" for value in range(count)))
+    verdict = check(Table(lines).history, Expectations(vacuity=None))
+    counts = verdict.statistics["anomalies"]
+    assert counts["inconsistent-offsets"] == 1
+    # Value 0 is at offset 0 for good, and no other is twice anywhere else.
+    assert counts["duplicate"] == count - 1
+    assert "duplicate-nonzero" not in counts
+    (found,) = (anomaly for anomaly in verdict.anomalies if anomaly.id == "A1")
+    assert found.text.endswith(f"the values 0, 1, 2, 3, 4, 5, 6, 7 and {count - 8} more")

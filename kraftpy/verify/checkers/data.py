@@ -28,12 +28,16 @@ All are single passes over operations or over the version order of a key.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from kraftpy.verify.checkers.logs import AuditedLogs
 from kraftpy.verify.checkers.verdict import Anomaly
 from kraftpy.verify.checkers.versions import UNREADABLE, DataOperation, KeyVersions, Sent, Versions
 
 __all__ = ["check_compaction", "check_values", "lost_values", "was_finally_read"]
+
+# Of the values of one offset.
+MAX_NAMED: Final = 8
 
 
 def check_values(versions: Versions, logs: AuditedLogs | None) -> Iterator[Anomaly]:
@@ -58,13 +62,15 @@ def was_finally_read(versions: Versions) -> bool:
 def _inconsistent_offsets(key: KeyVersions) -> Iterator[Anomaly]:
     for offset in sorted(key.conflicts):
         values = [key.values[offset], *key.conflicts[offset]]
-        writers = [key.writers[value].index for value in values if value in key.writers]
+        named = values[:MAX_NAMED]
+        writers = [key.writers[value].index for value in named if value in key.writers]
+        more = f" and {len(values) - MAX_NAMED} more" if len(values) > MAX_NAMED else ""
         yield Anomaly(
             "A1",
             "inconsistent-offsets",
             tuple(writers),
             f"offset {offset} of key {key.key} was seen with the values "
-            f"{', '.join(map(str, values))}",
+            f"{', '.join(map(str, named))}{more}",
             key.key,
         )
 

@@ -158,8 +158,9 @@ class KeyVersions:
         self.read_ok: set[int] = set()
         self.values: dict[int, int] = {}
         """L, as long as there is one value for an offset."""
-        self.conflicts: dict[int, list[int]] = {}
-        """Further values for an offset."""
+        self.conflicts: dict[int, dict[int, None]] = {}
+        """Further values for an offset, each once. A broker that acks everything with offset 0 has
+        as many of them as there are values."""
         self.displaced: list[Sent] = []
         self.floor = 0
         """Below it records may be gone: deleted, or beyond their retention."""
@@ -175,9 +176,7 @@ class KeyVersions:
 
     def saw(self, offset: int, value: int) -> None:
         if self.values.setdefault(offset, value) != value:
-            others = self.conflicts.setdefault(offset, [])
-            if value not in others:
-                others.append(value)
+            self.conflicts.setdefault(offset, {})[value] = None
 
     def acked(self, sent: Sent, *, is_firm: bool) -> None:
         """An ack of a committed send: a fact, or what the cluster was allowed to forget."""
