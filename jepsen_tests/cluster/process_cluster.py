@@ -33,6 +33,8 @@ from kraftpy.faults.language import (
     BusyMachine,
     CutTail,
     Decommission,
+    DiskError,
+    DiskFull,
     FailNext,
     Fault,
     FileFault,
@@ -49,6 +51,7 @@ from kraftpy.faults.language import (
     Resume,
     RollingRestart,
     Stop,
+    TornWrite,
     format_fault,
 )
 from kraftpy.faults.switchboard import FaultRefusedError, Switchboard
@@ -69,11 +72,13 @@ HEAL_SECONDS = 60.0
 
 
 class _Events:
-    """What processes do: deaths that nobody asked for are for the verdict."""
+    """What processes do: deaths that no fault explains are for the verdict."""
 
     def __init__(self, reaper: Reaper) -> None:
         self._reaper = reaper
         self.deaths: list[NodeDeath] = []
+        # Nodes with a fault that they may die of, until they are started again.
+        self.doomed: dict[int, None] = {}
 
     def warned(self, warning: str) -> None:
         pass
@@ -91,7 +96,8 @@ class _Events:
         pass
 
     def died(self, death: NodeDeath) -> None:
-        self.deaths.append(death)
+        if death.node_id not in self.doomed or death.exit_code == EXIT_INVARIANT:
+            self.deaths.append(death)
 
     def killed(self, node_id: int, seconds: float) -> None:
         pass
@@ -157,13 +163,10 @@ class JepsenCluster:
 
     @property
     def deaths(self) -> Sequence[NodeDeath]:
-        """Of nodes that ended without being asked to: a disk that failed, a write that was torn."""
+        """Of nodes that ended by themselves, and no fault of theirs explains it: a broken invariant
+        always, the death of a node whose disk fails never.
+        """
         return self._events.deaths
-
-    @property
-    def broken_invariants(self) -> Sequence[NodeDeath]:
-        """Those deaths that no fault explains: they fail a run."""
-        return [each for each in self.deaths if each.exit_code == EXIT_INVARIANT]
 
     @property
     def admin(self) -> Admin:
@@ -195,6 +198,7 @@ class JepsenCluster:
         with self._world.clock.move_on_after(seconds):
             while not await self._is_well():
                 await self._world.clock.sleep(_POLL_SECONDS)
+            self._events.doomed.clear()
             return
         raise HarnessError(f"not well again {seconds:g} s after healing\n{self.describe()}")
 
@@ -292,6 +296,7 @@ class JepsenCluster:
             case BusyMachine(count):
                 await self.pressure.keep_busy(count)
             case NoDescriptors(node):
+                self._events.doomed[node] = None
                 self.pressure.take_descriptors(self.processes.pid(self._running(node, fault)))
             case RollingRestart(nodes):
                 for node in nodes:
@@ -309,6 +314,7 @@ class JepsenCluster:
                 self._paused.pop(node, None)
                 await self.processes.stop_node(node)
                 if isinstance(fault, Restart):
+                    self._events.doomed.pop(node, None)
                     await self.processes.begin_node(node)
 
     async def _apply_inside(self, fault: NodeFault) -> None:
@@ -318,6 +324,8 @@ class JepsenCluster:
             return
         target = fault.node
         assert target is not None
+        if isinstance(fault, DiskFull | DiskError | TornWrite | PowerLoss):
+            self._events.doomed[target] = None
         if self.shim is not None and self.shim.takes(fault):
             self.shim.apply(fault)
             return

@@ -43,6 +43,18 @@ class Scene:
     async def inspect(self) -> Inspection | None:
         return await self.cluster.inspect(seconds=_PATIENCE_SECONDS)
 
+    async def require_whole(self) -> None:
+        """Raises NotHereError unless all replicas are there, and in sync: what is taken from one
+        node must still be with the others, or acknowledged records are lost by our own doing.
+        """
+        cluster = self.cluster
+        is_up = all(cluster.processes.is_ready(node) for node in cluster.node_ids)
+        found = await self.inspect() if is_up and cluster.awake == cluster.node_ids else None
+        if found is None or any(
+            len(state.isr) < len(state.replicas) for state in found.partitions.values()
+        ):
+            raise NotHereError("another replica is missing already")
+
     async def partitions(self) -> list[TopicPartition]:
         """Of users' topics. Raises NotHereError when there are none."""
         found = await self.inspect()

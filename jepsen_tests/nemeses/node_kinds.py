@@ -99,12 +99,14 @@ async def _clock_strobe(scene: Scene) -> None:
 
 
 async def _power_loss(scene: Scene) -> None:
+    await scene.require_whole()
     node = draw_one(scene.random, scene.cluster.awake, ())
     await scene.do(PowerLoss(node))
     scene.effects.append(f"node {node} lost its power and what it had not synced")
 
 
 async def _flip_bits(scene: Scene) -> None:
+    await scene.require_whole()
     node = draw_one(scene.random, scene.cluster.running, ())
     await scene.do(Kill(node))
     seed = scene.random.randrange(2**32)
@@ -113,6 +115,7 @@ async def _flip_bits(scene: Scene) -> None:
 
 
 async def _cut_tail(scene: Scene) -> None:
+    await scene.require_whole()
     node = draw_one(scene.random, scene.cluster.running, ())
     await scene.do(Kill(node))
     count = 1 + int(scene.random.expovariate(1e-3))
@@ -122,6 +125,7 @@ async def _cut_tail(scene: Scene) -> None:
 
 async def _wipe(scene: Scene) -> None:
     """Of a broker that does not vote where there is one: a quorum must not forget its votes."""
+    await scene.require_whole()
     others = [each for each in scene.cluster.running if each not in scene.cluster.controller_ids]
     node = draw_one(scene.random, others, ())
     await scene.do(Kill(node))
@@ -136,6 +140,15 @@ def _inside(
         await scene.do(fault(draw_one(scene.random, scene.cluster.awake, ())))
 
     return begin
+
+
+async def _disk_full(scene: Scene) -> None:
+    """The node has confirmed it; it need not die, because it may have nothing to write but what it
+    can refuse.
+    """
+    node = draw_one(scene.random, scene.cluster.awake, ())
+    await scene.do(DiskFull(node))
+    scene.effects.append(f"the disk of node {node} was full")
 
 
 async def _end_fatal(scene: Scene) -> None:
@@ -208,7 +221,7 @@ NODE_KINDS: Final = (
         _inside(partial(DiskError, operation="write")),
         _end_fatal,
     ),
-    Kind("disk-full", "N14", "nothing more fits on a disk", _inside(DiskFull), _end_fatal),
+    Kind("disk-full", "N14", "nothing more fits on a disk", _disk_full, _end_fatal),
     Kind("slow-disk", "N15", "syncing takes long", _slow_disk, _heal_inside),
     Kind("wipe", "N16", "a broker's disk is empty", _wipe, _start, min_nodes=4),
     Kind(

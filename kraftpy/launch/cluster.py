@@ -336,6 +336,9 @@ class Cluster:
         previous = self._runs.get(plan.node_id)
         if previous is not None and previous.is_running:
             raise LaunchError(f"node {plan.node_id} runs already")
+        if previous is not None:
+            # Its end is noticed before everything that belongs to it is done.
+            await previous.ended.wait()
         await self._forget_ready(plan)
         started_at = self._clock.monotonic()
         log_start = self._log_size(plan)
