@@ -45,6 +45,15 @@ JOIN: dict[str, Any] = {
 }
 
 
+def settled_pair(rig: ConsumerRig) -> tuple[Client, Client]:
+    """Members a and b of the group, who share topic t."""
+    pair = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
+    for client in pair:
+        client.join()
+    settle(list(pair))
+    return pair
+
+
 class TestBadRequests:
     @pytest.mark.parametrize(
         "fields",
@@ -285,10 +294,7 @@ class TestTopics:
     def test_a_topic_grows(self) -> None:
         """CGP-13: one new epoch, at the next heartbeat."""
         rig = ConsumerRig({"t": 3})
-        client, other = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
-        client.join()
-        other.join()
-        settle([client, other])
+        client, other = settled_pair(rig)
         epoch = rig.group().epoch.value
         rig.change_topics(t=4)
         rig.clock.now_ms += INTERVAL_MS
@@ -427,10 +433,7 @@ class TestSessions:
     def test_silence_ends_a_membership(self) -> None:
         """CGP-33."""
         rig = ConsumerRig({"t": 4})
-        first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
-        first.join()
-        second.join()
-        settle([first, second])
+        first, second = settled_pair(rig)
         epoch = rig.group().epoch.value
         rig.advance(SESSION_MS - 2000)
         first.beat()
@@ -550,10 +553,7 @@ class TestLeaving:
     def test_what_is_written(self) -> None:
         """CGP-35."""
         rig = ConsumerRig({"t": 4})
-        first, second = Client(rig, "a", ["t"]), Client(rig, "b", ["t"])
-        first.join()
-        second.join()
-        settle([first, second])
+        first, second = settled_pair(rig)
         assert types(rig.written(first.leave)) == ["-8", "-7", "-5", "3"]
         assert rig.group().members.keys() == {"b"}
         settle([second], 2)
