@@ -89,7 +89,9 @@ def _judge_reads(
         if key.offsets[after - 1] < key.floor:
             return
         id_, name = ("A13", "int-poll-skip") if is_inside else ("A15", "poll-skip")
-        skipped = [key.values[offset] for offset in key.offsets[before + 1 : after][:8]]
+        skipped = [
+            key.values[offset] for offset in key.offsets[before + 1 : min(after, before + 9)]
+        ]
         detail = f"and skipped the values {', '.join(map(str, skipped))}"
         detail += "" if delta - 1 <= len(skipped) else f" and {delta - 1 - len(skipped)} more"
     elif delta < 1:
