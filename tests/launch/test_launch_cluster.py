@@ -244,6 +244,30 @@ async def test_kill_and_restart_of_single_nodes(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="not part of a clone: /proc")
+async def test_a_node_is_started_in_the_moment_of_its_death(tmp_path: Path) -> None:
+    """Its end may still be tidied up, which takes a turn of the loop or two."""
+    begun = trio.Event()
+
+    class Impatient(Recorder):
+        def died(self, death: NodeDeath) -> None:
+            super().died(death)
+            begun.set()
+
+    events = Impatient()
+    async with stub_cluster(tmp_path, events) as cluster:
+        await cluster.start()
+        for _ in range(3):
+            begun = trio.Event()
+            first = cluster.pid(2)
+            os.kill(first, signal.SIGKILL)
+            await begun.wait()
+            assert not cluster.is_ready(2)
+            await cluster.begin_node(2)
+            assert cluster.pid(2) != first
+            await eventually(lambda: cluster.is_ready(2))
+    assert [death.node_id for death in events.deaths] == [2, 2, 2]
+
+
 async def test_pause_and_resume(tmp_path: Path) -> None:
     def state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -10,7 +10,7 @@ import trio
 
 from kraftpy.config import NodeConfig, from_mapping
 from kraftpy.launch.errors import LaunchError
-from kraftpy.launch.plan import combined_shape, plan_nodes, ports_needed, split_shape
+from kraftpy.launch.plan import Place, combined_shape, plan_nodes, ports_needed, split_shape
 from kraftpy.launch.ports import choose_ports
 from kraftpy.launch.preparation import check_settings
 from kraftpy.world import Address, SocketOptions
@@ -141,3 +141,29 @@ def test_a_setting_may_be_one_of_ours() -> None:
         combined_shape(1), [1, 2, 3], host="h", directory="/c", settings={"num.partitions": "1"}
     )
     assert NodeConfig(from_mapping(plan.settings, "test"))["num.partitions"] == 1
+
+
+def test_a_node_may_live_elsewhere() -> None:
+    """In a network namespace, or behind a door: its own addresses, and what others are told."""
+    shape = combined_shape(3)
+    places = {
+        2: Place(host="198.18.0.2", prefix=("ip", "netns", "exec", "two")),
+        3: Place(advertised="127.0.0.1:7"),
+    }
+    one, two, three = plan_nodes(
+        shape,
+        range(1, 1 + ports_needed(shape)),
+        host="127.0.0.1",
+        directory="/cluster",
+        settings={},
+        places=places,
+    )
+    assert [plan.address for plan in (one, two, three)] == [
+        *("127.0.0.1:1", "198.18.0.2:4", "127.0.0.1:7"),
+    ]
+    assert two.settings["listeners"] == "PLAINTEXT://198.18.0.2:4,CONTROLLER://198.18.0.2:5"
+    assert two.settings["kraftpy.http.host"] == "198.18.0.2"
+    assert "2@198.18.0.2:5" in one.settings["controller.quorum.voters"]
+    assert "advertised.listeners" not in two.settings
+    assert three.settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:7"
+    assert three.host == "127.0.0.1"
