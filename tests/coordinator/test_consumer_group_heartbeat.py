@@ -433,7 +433,7 @@ class TestSessions:
     def test_silence_ends_a_membership(self) -> None:
         """CGP-33."""
         rig = ConsumerRig({"t": 4})
-        first, second = settled_pair(rig)
+        first, _ = settled_pair(rig)
         epoch = rig.group().epoch.value
         rig.advance(SESSION_MS - 2000)
         first.beat()
