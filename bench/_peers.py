@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-START_TIMEOUT_SECONDS = 60
+# Long enough for a JVM on a machine that has much else to do.
+START_TIMEOUT_SECONDS = 180
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
 

@@ -46,7 +46,6 @@ __all__ = [
 
 _CONSUMER = -1
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-_MAX_MOVES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +77,16 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
 
 
-def find_coordinator(group_id: str) -> Operation[int]:
-    """The node that coordinates the group; one of no members and offsets has one, too."""
+def find_coordinator(group_id: str, *, is_again: bool = False) -> Operation[int]:
+    """The node that coordinates the group; one of no members and offsets has one, too.
+
+    Whoever asks again, because the node that was found does not, is made to wait a little.
+    """
+    waits = iter([ErrorCode.COORDINATOR_NOT_AVAILABLE] * is_again)
     answer = yield Ask(
         FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id]),
-        lambda answer: [each.error_code for each in answer.coordinators],
+        # An error that passes is what the core waits after.
+        lambda answer: [next(waits, each.error_code) for each in answer.coordinators],
     )
     [found] = answer.coordinators
     failure = failure_of(found.error_code, found.error_message)
@@ -95,15 +99,19 @@ def find_coordinator(group_id: str) -> Operation[int]:
 def _ask_coordinator(
     group_id: str, request: Request, codes: Callable[[Any], Sequence[int]]
 ) -> Operation[tuple[int, Any]]:
-    """The coordinator and its answer; another one is asked when it says that it isn't."""
-    for _ in range(_MAX_MOVES):
-        node_id = yield from find_coordinator(group_id)
+    """The coordinator and its answer; another one is asked when it says that it isn't.
+
+    One that has just been made, or moved, is found before it serves: there is time for it.
+    """
+    is_again = False
+    while True:
+        node_id = yield from find_coordinator(group_id, is_again=is_again)
         answer = yield Ask(
             request, lambda answer: [code for code in codes(answer) if code not in _MOVED], node_id
         )
         if not any(code in _MOVED for code in codes(answer)):
             return node_id, answer
-    raise KafkaError(ErrorCode.NOT_COORDINATOR, f"nobody wants to coordinate {group_id}")
+        is_again = True
 
 
 def list_groups() -> Operation[list[GroupListing]]:
@@ -146,6 +154,18 @@ def describe_group(group_id: str) -> Operation[GroupDescription]:
 
 def _codes_of_groups(answer: Any) -> Sequence[int]:
     return [each.error_code for each in answer.groups]
+
+
+def _codes_of_offsets(answer: Any) -> Sequence[int]:
+    """Those of the groups, and of offsets that a transaction may change."""
+    unstable = [
+        each.error_code
+        for group in answer.groups
+        for topic in group.topics
+        for each in topic.partitions
+        if each.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    ]
+    return [*_codes_of_groups(answer), *unstable]
 
 
 def _consumer_group(group: k69.DescribedGroup, node_id: int) -> GroupDescription:
@@ -198,13 +218,20 @@ def delete_groups(group_ids: Iterable[str]) -> Operation[Outcomes]:
     return outcomes
 
 
-def group_offsets(group_id: str) -> Operation[dict[TopicPartition, OffsetAndMetadata]]:
-    """All that the group has committed, by topic and partition."""
+def group_offsets(
+    group_id: str, *, is_stable: bool = False
+) -> Operation[dict[TopicPartition, OffsetAndMetadata]]:
+    """All that the group has committed, by topic and partition.
+
+    With `is_stable` transactions that may change them are waited for.
+    """
     topics = yield from list_topics(include_internal=True)
     names = {topic.topic_id: name for name, topic in topics.items()}
     group = k09.OffsetFetchRequestGroup(group_id=group_id, topics=None)
     _, answer = yield from _ask_coordinator(
-        group_id, k09.OffsetFetchRequest(groups=[group]), _codes_of_groups
+        group_id,
+        k09.OffsetFetchRequest(groups=[group], require_stable=is_stable),
+        _codes_of_offsets if is_stable else _codes_of_groups,
     )
     [fetched] = answer.groups
     failure = failure_of(fetched.error_code)

@@ -132,7 +132,7 @@ def write_task(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatc
 def _mark(options: SinkOptions, task: Task) -> Mark | None:
     """The newest: it is an offset of the topic of a task's first row, whichever that was."""
     with BlockingAdmin(options.bootstrap, AdminSettings(options.producer.client)) as admin:
-        offsets = admin.run(group_offsets(task.name))
+        offsets = admin.run(group_offsets(task.name, is_stable=True))
     marks = [Mark.parse(each.metadata) for each in offsets.values()]
     return max(
         (mark for mark in marks if mark is not None),
