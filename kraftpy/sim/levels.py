@@ -25,7 +25,7 @@ from kraftpy.sim.storage_simulation import StorageSimulation
 from kraftpy.sim.whole.run import WholeCase, make_case
 from kraftpy.sim.whole.timeline import timeline
 
-__all__ = ["LEVELS", "Level", "SeedReport", "Size", "code_of", "find_level"]
+__all__ = ["LEVELS", "Level", "SeedReport", "Size", "code_of", "find_level", "run_case"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import trio
 
 from kraftpy.world.invariants import assert_always
 
-__all__ = ["Link", "LinkProfile", "Path", "Timetable"]
+__all__ = ["Hold", "Link", "LinkProfile", "Path", "Timetable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,25 @@ class LinkProfile:
     receive_buffer_bytes: int = 131_072
 
 
+class Hold:
+    """Keeps what was sent from arriving, and what follows it on its connection, until released."""
+
+    __slots__ = ("_waiting", "is_over")
+
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[], None]] = []
+        self.is_over = False
+
+    def wait(self, action: Callable[[], None]) -> None:
+        self._waiting.append(action)
+
+    def release(self) -> None:
+        self.is_over = True
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()
+
+
 class Link:
     """One direction between two hosts."""
 
@@ -63,6 +82,7 @@ class Link:
         "clogged_until",
         "cut",
         "extra_seconds",
+        "hold_back",
         "profile",
     )
 
@@ -74,6 +94,8 @@ class Link:
         self.clogged_until = 0.0
         # On top of what the profile has, for as long as somebody says so.
         self.extra_seconds = 0.0
+        # Asked about everything that is sent: a Hold for what shall wait.
+        self.hold_back: Callable[[bytes], Hold | None] | None = None
         self.set_profile(profile)
 
     def set_profile(self, profile: LinkProfile) -> None:

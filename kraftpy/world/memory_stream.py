@@ -38,7 +38,7 @@ from typing import TypeAlias
 import trio
 
 from kraftpy.world.memory_host import Parking, Process
-from kraftpy.world.memory_link import Path, Timetable
+from kraftpy.world.memory_link import Hold, Path, Timetable
 from kraftpy.world.ports import Address, Buffer, FileSlice
 
 __all__ = ["MemoryStream", "NetworkObserver", "Pipe", "Segment"]
@@ -63,6 +63,7 @@ class Pipe:
     __slots__ = (
         "_abandoned",
         "_back",
+        "_hold",
         "_link",
         "_observer",
         "_progress_count",
@@ -96,6 +97,7 @@ class Pipe:
         self._waiting = False
         self._window_shut = False
         self._abandoned = False
+        self._hold: Hold | None = None
         self._progress_count = 0
         self._unacknowledged_bytes = 0
         self.buffered_bytes = 0
@@ -106,6 +108,8 @@ class Pipe:
 
     def send_bytes(self, data: bytes) -> None:
         self.buffered_bytes += len(data)
+        if self._link.hold_back is not None:
+            self._hold = self._link.hold_back(data) or self._hold
         self._when_running(lambda: self._transmit_bytes(data))
 
     def send_mark(self, segment: Segment) -> None:
@@ -188,6 +192,10 @@ class Pipe:
             return False
         if link.clogged_until > trio.current_time():
             self._wait_until(link.clogged_until)
+            return False
+        if self._hold is not None and not self._hold.is_over:
+            self._waiting = True
+            self._hold.wait(self._arrive)
             return False
         if process.paused:
             self._waiting = True

@@ -29,10 +29,9 @@ FAULT_NAMES: Final = (
 LOSING: Final = ("power-loss", "torn-write", "disk-error")
 """Faults by which unsynced data is lost."""
 
+_NEAR_SECONDS: Final = 0.001
 _PLAIN_WORKLOADS: Final = ("queue-assign", "list-append", "idempotent", "offsets", "metadata")
 _SESSION_SETTINGS: Final = {
-    "broker.heartbeat.interval.ms": "500",
-    "replica.lag.time.max.ms": "2000",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
     "group.initial.rebalance.delay.ms": "100",
@@ -129,6 +128,8 @@ class WholeSwarm:
             **_SESSION_SETTINGS,
             # A heartbeat waits for a commit as well; a session that can't be kept tests nothing.
             "broker.session.timeout.ms": "9000" if self.is_far else "3000",
+            "broker.heartbeat.interval.ms": "2000" if self.is_far else "500",
+            "replica.lag.time.max.ms": "10000" if self.is_far else "2000",
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": str(min(2, len(self.brokers))),
@@ -151,6 +152,7 @@ def draw_swarm(random: Random) -> WholeSwarm:
     brokers = ids[-3:] if is_split else ids
     is_careful = random.random() < 0.85
     faults = tuple(name for name in FAULT_NAMES if random.random() < 0.35)
+    link = _draw_link(random)
     loses = any(name in LOSING for name in faults)
     return WholeSwarm(
         controllers=ids[:3] if count < 5 or is_split else random.choice((ids[:3], ids)),
@@ -159,21 +161,21 @@ def draw_swarm(random: Random) -> WholeSwarm:
         min_isr=2 if is_careful else 1,
         flushes=(is_careful and loses) or random.random() < 0.3,
         has_elr=random.random() < 0.7,
-        link=_draw_link(random),
+        link=link,
         clock_rates={each: random.uniform(0.9, 1.1) for each in ids if random.random() < 0.3},
         wall_offsets_ms={
             each: random.randint(-300_000, 300_000) for each in ids if random.random() < 0.3
         },
         disk_seconds=random.choice((0.0, 0.0, 0.0005, 0.01, 0.05)),
         buggify=random.random() < 0.5,
-        node_extremes=_draw_extremes(random, _NODE_EXTREMES),
+        node_extremes=_draw_node_extremes(random, link),
         topic_extremes=_draw_extremes(random, _TOPIC_EXTREMES),
         workloads=_draw_workloads(random),
         slots=random.choice((3, 4, 6)),
         rate=random.choice((20.0, 60.0, 150.0)),
         keys=random.choice((2, 4, 10)),
         writes_per_key=random.choice((20, 200, 1_024)),
-        crash_mean_ms=random.choice((5_000.0, 30_000.0)),
+        crash_mean_ms=random.choice((15_000.0, 60_000.0)),
         has_old_clients=random.random() < 0.3,
         vandals=random.choice((0, 0, 1, 2)),
         compression=random.choice(("none", "none", "gzip", "lz4", "snappy", "zstd")),
@@ -210,6 +212,14 @@ def _draw_link(random: Random) -> LinkProfile:
         reset_probability=random.choice((0.0, 0.0, 0.0002, 0.001)),
         refuse_probability=random.choice((0.0, 0.0, 0.02)),
     )
+
+
+def _draw_node_extremes(random: Random, link: LinkProfile) -> dict[str, str]:
+    extremes = _draw_extremes(random, _NODE_EXTREMES)
+    if link.latency_mean_seconds > _NEAR_SECONDS:
+        # One batch for each round trip would be slower than any transaction's time-out.
+        extremes.pop("replica.fetch.max.bytes", None)
+    return extremes
 
 
 def _draw_extremes(

@@ -50,6 +50,7 @@ __all__ = ["WholeOutcome", "WholeSystem"]
 
 CLIENT = "client"
 _LOOK_SECONDS = 0.01
+_QUIET_SECONDS = 0.5
 # What the specification allows for getting well, and some more: its bounds are for one fault.
 _RECOVERY_SECONDS = 120.0
 _BOOT_SECONDS = 120.0
@@ -98,11 +99,12 @@ class WholeSystem(Observer):
         self._by_ip: dict[str, int | None] = {}
         self._load: Load | None = None
         self._last_seconds = 0.0
+        self._news = trio.Event()
 
     # Putting the world together.
 
     async def run(self, simulation: Simulation) -> WholeOutcome:
-        self._simulation = simulation
+        self.simulation = simulation
         self._set_the_stage(simulation)
         logger = logging.getLogger("kraftpy")
         logger.addHandler(self._errors)
@@ -112,14 +114,14 @@ class WholeSystem(Observer):
                 nursery.cancel_scope.cancel()
         except BaseException as error:
             # Whatever follows a violation is of no interest.
-            if self._watch.violation is None:
+            if self.watch.violation is None:
                 raise _plain(error)  # noqa: B904 (it is the same one)
         finally:
             self._last_seconds = trio.current_time()
             logger.removeHandler(self._errors)
             self._sum_up()
-        if self._watch.violation is not None:
-            raise self._watch.violation
+        if self.watch.violation is not None:
+            raise self.watch.violation
         if self._errors.messages:
             raise InvariantViolated("unforeseen", self._errors.messages[0])
         return self.outcome
@@ -144,7 +146,7 @@ class WholeSystem(Observer):
             node_id: WholeHost(node_id, simulation.machine(name).disk)
             for node_id, name in zip(swarm.node_ids, names, strict=True)
         }
-        self._watch = Watch(
+        self.watch = Watch(
             self._hosts, flushes=swarm.flushes, has_elr=swarm.has_elr, failed=self._fail
         )
 
@@ -154,7 +156,7 @@ class WholeSystem(Observer):
             self._phase_scope.cancel()
 
     def _sum_up(self) -> None:
-        outcome, watch = self.outcome, self._watch
+        outcome, watch = self.outcome, self.watch
         outcome.checks = watch.checks
         outcome.acknowledged = watch.data.acknowledged
         outcome.delivered = watch.data.delivered
@@ -170,7 +172,7 @@ class WholeSystem(Observer):
         return self._last_seconds
 
     def machine_at(self, address: str) -> str:
-        host = self._simulation.fabric.find(address)
+        host = self.simulation.fabric.find(address)
         return address if host is None else host.name
 
     # The phases.
@@ -182,14 +184,14 @@ class WholeSystem(Observer):
             each: node_settings(each, swarm.controllers, swarm.brokers, swarm.node_settings)
             for each in swarm.node_ids
         }
-        machines = self._machines = Machines(
+        machines = self.machines = Machines(
             simulation,
             nursery,
             configs,
             [CLIENT],
             format_request=FormatRequest(CLUSTER_ID, features=features, ignores_formatted=True),
             buggify=swarm.buggify,
-            watch=lambda node_id: watched(self._watch, node_id),
+            watch=lambda node_id: watched(self.watch, node_id),
             observer=self,
         )
         simulation.on_delivery = self._delivered
@@ -211,8 +213,8 @@ class WholeSystem(Observer):
                 await self._liveness()
                 await load.finish()
                 await self._until("the last replication", partial(self._is_well, ()), 60)
-            self._watch.look_at_all()
-            self._watch.check_end()
+            self.watch.look_at_all()
+            self.watch.check_end()
             load.judge()
 
     async def _safety(self, load: Load) -> None:
@@ -241,7 +243,7 @@ class WholeSystem(Observer):
         if not isinstance(fault, FailNext) and fault.name.startswith("disk-"):
             self._spoiled[getattr(fault, "node", 0)] = None
         load.befall(fault.name, "start")
-        end = await self._machines.apply(fault)
+        end = await self.machines.apply(fault)
         try:
             await trio.sleep(planned.seconds)
         finally:
@@ -254,12 +256,12 @@ class WholeSystem(Observer):
         """First without the one that stays behind, then with everybody."""
         left_behind = self.swarm.left_behind
         for node_id in (left_behind, 0) if left_behind else (0,):
-            self._machines.heal_links()
+            self.machines.heal_links()
             if node_id:
-                await self._machines.kill(node_id)
+                await self.machines.kill(node_id)
                 self.note(node_id, "stays behind")
             async with trio.open_nursery() as healing:
-                for each in self._machines.node_ids:
+                for each in self.machines.node_ids:
                     if each != node_id:
                         healing.start_soon(self._heal_node, each)
             # Longer than any session: whoever thinks that it still leads has learnt better.
@@ -268,19 +270,19 @@ class WholeSystem(Observer):
             await self._until("recovery", partial(self._is_well, away), _RECOVERY_SECONDS)
 
     async def _heal_node(self, node_id: int) -> None:
-        await self._machines.heal_node(node_id)
+        await self.machines.heal_node(node_id)
         if self.swarm.disk_seconds:
-            disk = self._simulation.machine(machine_name(node_id)).disk
+            disk = self.simulation.machine(machine_name(node_id)).disk
             disk.inject(disks.SlowDisk(mean_more_seconds=self.swarm.disk_seconds))
 
     async def _is_well(self, away: Collection[int]) -> str | None:
         """None if every partition is led, everybody who runs is in sync, and all is alike."""
-        self._watch.look_at_all()
-        running = self._machines.running
-        for each in self._machines.node_ids:
+        self.watch.look_at_all()
+        running = self.machines.running
+        for each in self.machines.node_ids:
             if each not in away and (each not in running or not running[each].is_up):
                 return f"node {each} does not serve"
-        for topic in self._watch.truth.image.topics.values():
+        for topic in self.watch.truth.image.topics.values():
             for record in topic.partitions:
                 ailment = self._ailment(record, away)
                 if ailment is not None:
@@ -295,7 +297,7 @@ class WholeSystem(Observer):
         if any(each not in record.isr for each in record.replicas if each not in away):
             return f"not in sync: {record}"
         key = (record.topic_id, record.partition_id)
-        return None if away else self._watch.data.disorder(key, record)
+        return None if away else self.watch.data.disorder(key, record)
 
     async def _until(
         self, what: str, ailment: Callable[[], Awaitable[str | None]], seconds: float
@@ -311,10 +313,14 @@ class WholeSystem(Observer):
     # What is seen.
 
     def made(self, node_id: int, node: Node) -> None:
-        self._watch.started(node_id, node)
+        self.watch.started(node_id, node)
 
     def dies(self, node_id: int, *, was_up: bool, policy: CrashPolicy | None) -> None:
-        self._watch.dies(node_id, was_up=was_up, policy=policy)
+        self.watch.dies(node_id, was_up=was_up, policy=policy)
+
+    def expect_to_stop(self, node_id: int) -> None:
+        """Its disk is going to fail."""
+        self._spoiled[node_id] = None
 
     def is_excused(self, node_id: int, error: BaseException) -> bool:
         """A node that has lost its disk must stop."""
@@ -322,16 +328,21 @@ class WholeSystem(Observer):
 
     def _delivered(self, ip: str) -> None:
         self.outcome.messages += 1
+        self._news.set()
         node_id = self._by_ip.get(ip)
         if node_id is None and ip not in self._by_ip:
-            host = self._simulation.fabric.find(ip)
+            host = self.simulation.fabric.find(ip)
             name = "" if host is None else host.name
             found = [each for each in self.swarm.node_ids if machine_name(each) == name]
             node_id = self._by_ip[ip] = found[0] if found else None
         if node_id is not None:
-            self._watch.look_at(node_id)
+            self.watch.look_at(node_id)
 
     async def _look_all_the_time(self) -> None:
+        """Soon after anything was delivered, and now and then when nothing is."""
         while True:
+            with trio.move_on_after(_QUIET_SECONDS):
+                await self._news.wait()
             await trio.sleep(_LOOK_SECONDS)
-            self._watch.look_at_all()
+            self._news = trio.Event()
+            self.watch.look_at_all()

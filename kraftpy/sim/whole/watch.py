@@ -1,6 +1,6 @@
 """Holds every node against the invariants while the simulation runs.
 
-Looked at is a node when something is delivered to it, and all of them every 10 ms of virtual time,
+Looked at is a node when something is delivered to it, and all of them 10 ms later,
 before one dies, and at the end. What is compared costs the same however long the run is: only what
 has changed since the last look.
 
