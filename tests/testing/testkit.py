@@ -13,6 +13,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraftpy.testing.cluster import KafkaCluster
 
 SECONDS = 30.0
+AGAIN = (
+    KafkaError.TOPIC_ALREADY_EXISTS,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.BROKER_NOT_AVAILABLE,
+)
 POLL_SECONDS = 0.02
 
 
@@ -36,10 +42,11 @@ def create_topic(
         try:
             future.result(SECONDS)
         except KafkaException as failure:
-            code = failure.args[0].code()
-            if code not in (KafkaError._TRANSPORT, KafkaError.TOPIC_ALREADY_EXISTS):
+            error: KafkaError = failure.args[0]
+            # Those below zero are the client's own: it did not hear what became of it.
+            if error.code() >= 0 and error.code() not in AGAIN:
                 raise
-            return bool(code == KafkaError.TOPIC_ALREADY_EXISTS)
+            return bool(error.code() == KafkaError.TOPIC_ALREADY_EXISTS)
         return True
 
     eventually(is_created)
