@@ -131,6 +131,14 @@ class CoordinatorBroker:
         for runtime in self.runtimes():
             runtime.publish(ImageChanges(EMPTY_IMAGE, self._image), self._image)
 
+    def publish(self, image: MetadataImage) -> None:
+        """Newer metadata, or such as was overtaken on its way."""
+        if image.provenance.last_offset <= self._image.provenance.last_offset:
+            return
+        before, self._image = self._image, image
+        for runtime in self.runtimes():
+            runtime.publish(ImageChanges(before, image), image)
+
     def runtimes(self) -> tuple[CoordinatorRuntime[Any], ...]:
         return self.groups, self.transactions
 

@@ -26,7 +26,7 @@ from kraftpy.protocol.schema.k09_offset_fetch import (
 )
 from kraftpy.sim.coordinator_broker import CoordinatorBroker
 from kraftpy.sim.coordinator_network import CoordinatorNetwork
-from kraftpy.sim.coordinator_partition import NOBODY, SimulatedPartition
+from kraftpy.sim.coordinator_partition import NOBODY, Reign, SimulatedPartition
 from kraftpy.sim.coordinator_rules import GroupRules
 from kraftpy.sim.coordinator_swarm import CoordinatorSwarm
 from kraftpy.sim.kernel import EventHeap
@@ -82,6 +82,10 @@ class ClientWorld:
 class Client(ABC):
     """`is_calm`: nothing is to go wrong any more, by this client's doing."""
 
+    # Never goes back to the coordinator before the one that it has found, which may not know yet
+    # that it is none. Offsets from there may be old, and nobody but the client can tell.
+    is_loyal = False
+
     def __init__(self, world: ClientWorld, name: str, random: Random) -> None:
         self.name = name
         self.is_calm = False
@@ -89,6 +93,7 @@ class Client(ABC):
         self.random = random
         self.swarm = world.swarm
         self._turn = 0
+        self._newest: dict[SimulatedPartition, Reign] = {}
         self._script = self.life()
 
     @abstractmethod
@@ -119,7 +124,8 @@ class Client(ABC):
     def _ask(self, ask: Ask) -> None:
         network = self._world.network
         source = self.random.choice(list(network.brokers.values()))
-        leader_id = source.leader_of(ask.partition) if source.is_up else NOBODY
+        reign = self._found(ask.partition, source.heard.get(ask.partition))
+        leader_id = reign.broker_id if reign is not None and source.is_up else NOBODY
         if leader_id == NOBODY:
             self._later(_SEARCH_MS, None)
             return
@@ -139,6 +145,15 @@ class Client(ABC):
 
         network.request(leader_id, ask.kind, arrived, repeats=ask.repeats)
         self._later(ask.patience_ms, None)
+
+    def _found(self, partition: SimulatedPartition, told: Reign | None) -> Reign | None:
+        """Whom to ask: as a broker says, who may be behind."""
+        newest = self._newest.get(partition)
+        if not self.is_loyal or newest is None or (told is not None and told.epoch > newest.epoch):
+            newest = told
+        if newest is not None:
+            self._newest[partition] = newest
+        return newest
 
 
 class GroupClient(Client):

@@ -1,4 +1,4 @@
-"""The metadata that simulated coordinators know: one topic, and the newest features."""
+"""The metadata that simulated coordinators know: one topic that grows, and the newest features."""
 
 from __future__ import annotations
 
@@ -9,7 +9,25 @@ from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage, Provenance
 from kraftpy.sim.coordinator_clients import TOPIC
 from kraftpy.sim.coordinator_members import TOPIC_ID
 
-__all__ = ["image_with"]
+__all__ = ["SimulatedMetadata", "image_with"]
+
+_PARTITIONS_MAX = 8
+
+
+class SimulatedMetadata:
+    """What is true now; each broker hears of it at another time."""
+
+    __slots__ = ("image", "partitions")
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self.image = image_with(partitions)
+
+    def grow(self) -> MetadataImage:
+        """One partition more, unless there are enough."""
+        self.partitions = min(self.partitions + 1, _PARTITIONS_MAX)
+        self.image = image_with(self.partitions)
+        return self.image
 
 
 def image_with(partitions: int) -> MetadataImage:
@@ -19,4 +37,4 @@ def image_with(partitions: int) -> MetadataImage:
     delta.replay(r.TopicRecord(TOPIC, TOPIC_ID))
     for index in range(partitions):
         delta.replay(r.PartitionRecord(index, TOPIC_ID, (1,), (1,), leader=1))
-    return delta.apply(Provenance(0, 1, 0))
+    return delta.apply(Provenance(partitions, 1, 0))

@@ -194,10 +194,13 @@ class ModernConsumer(GroupClient):
     # Whether an answer may have been lost.
     is_unsure = False
     process = 0
+    # Whether it subscribes by a pattern, for as long as it lives.
+    has_pattern = False
     # How often it does something else than sending heartbeats.
     diligence = 0.3
 
     def life(self) -> Script:
+        self.has_pattern = self.random.random() < self.swarm.patterns
         self._restart()
         while True:
             if self.epoch > 0 and self.is_wild(0.3):
@@ -265,7 +268,8 @@ class ModernConsumer(GroupClient):
             member_epoch=self.epoch,
             instance_id=self.instance,
             rebalance_timeout_ms=self.swarm.rebalance_ms if is_full else -1,
-            subscribed_topic_names=[TOPIC] if is_full else None,
+            subscribed_topic_names=self._names() if is_full else None,
+            subscribed_topic_regex=self._pattern() if is_full else None,
             topic_partitions=owned,
         )
         answer = yield from self._beat(request)
@@ -289,6 +293,12 @@ class ModernConsumer(GroupClient):
                     for topic in answer.assignment.topic_partitions
                     for index in topic.partitions
                 )
+
+    def _names(self) -> list[str]:
+        return [] if self.has_pattern else [TOPIC]
+
+    def _pattern(self) -> str:
+        return f"{TOPIC}.*" if self.has_pattern else ""
 
     def _leave(self) -> Script:
         self._let_go(())

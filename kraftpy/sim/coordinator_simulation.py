@@ -32,7 +32,7 @@ from kraftpy.sim.coordinator_broker import (
     SimulatedClock,
 )
 from kraftpy.sim.coordinator_clients import ClientWorld, GroupClient
-from kraftpy.sim.coordinator_image import image_with
+from kraftpy.sim.coordinator_image import SimulatedMetadata
 from kraftpy.sim.coordinator_members import ClassicConsumer, ModernConsumer
 from kraftpy.sim.coordinator_network import CoordinatorNetwork
 from kraftpy.sim.coordinator_partition import Reign, SimulatedPartition
@@ -99,6 +99,7 @@ class CoordinatorSimulation:
         self.rules: dict[int, GroupRules] = {}
         self.brokers: dict[int, CoordinatorBroker] = {}
         self.transactions = TransactionRules()
+        self._metadata = SimulatedMetadata(self.swarm.topic_partitions)
         self._make_partitions(rng)
         self._make_brokers(rng)
         self.clients = self._make_clients(rng)
@@ -156,14 +157,13 @@ class CoordinatorSimulation:
             consumer_min_heartbeat_interval_ms=1,
             consumer_assignment_interval_ms=0,
         )
-        image = image_with(swarm.topic_partitions)
         for broker_id in range(1, swarm.brokers + 1):
             self.brokers[broker_id] = CoordinatorBroker(
                 broker_id,
                 self.heap,
                 swarm,
                 rng.stream(f"broker {broker_id}"),
-                image=image,
+                image=self._metadata.image,
                 group_settings=settings,
                 happened=self._happened,
                 decided=self.transactions.decided,
@@ -334,10 +334,18 @@ class CoordinatorSimulation:
         elif fault is CoordinatorFault.PAUSE and broker.is_up and not broker.is_paused:
             broker.pause()
             self.heap.plan(random.randint(1, 3_000_000), broker.resume)
+        elif fault is CoordinatorFault.GROW:
+            self._grow()
         elif fault is CoordinatorFault.STALL:
             partition.stalled_until_us = self.heap.now_us + random.randint(1, 2_000_000)
         elif broker.is_up:
             self._move(fault, partition, broker.broker_id, random)
+
+    def _grow(self) -> None:
+        image = self._metadata.grow()
+        for broker in self.brokers.values():
+            delay = int(self._nemesis.expovariate(1 / self.swarm.feed_mean_us)) + 1
+            broker.post(delay, "metadata", partial(broker.publish, image))
 
     def _move(
         self, fault: CoordinatorFault, partition: SimulatedPartition, to: int, random: Random
@@ -386,6 +394,7 @@ class CoordinatorSimulation:
 
     def _restart(self, broker: CoordinatorBroker) -> None:
         broker.start()
+        broker.publish(self._metadata.image)
         for partition in self.partitions.values():
             if partition.reign.broker_id == broker.broker_id:
                 self._elect(partition, broker.broker_id)
@@ -432,7 +441,9 @@ class CoordinatorSimulation:
             else:
                 return f"there is no group {group_id}"
             owned = sorted(index for client in clients for index in client.owned)
-            is_whole = owned == list(range(self.swarm.topic_partitions))
+            # Assignors of classic members look at the topic no more than once.
+            known = group_id != _CLASSIC_GROUP and self._metadata.partitions
+            is_whole = owned == list(range(known or self.swarm.topic_partitions))
             is_right = sorted(members) == sorted(client.member_id for client in clients)
             if not (is_stable and is_agreed and is_right and is_whole):
                 return (
@@ -456,16 +467,14 @@ class CoordinatorSimulation:
             reign = rules.partition.reign
             if shard is None or self.swarm.linger_ms > 0 or not reign.log_end_offset:
                 continue
-            if reign.broker_id != broker.broker_id:
-                continue
-            copy = self._loaded(reign)
-            mine, other = state_of(shard.machine), state_of(copy.machine)
-            for name, state in mine.items():
-                claim(
-                    other.get(name) == state,
-                    "loads-differently",
-                    f"{name}: {state}, but {other.get(name)}",
-                )
+            if reign.broker_id == broker.broker_id:
+                self._compare(shard, self._loaded(reign))
+
+    def _compare(self, shard: Shard[GroupMachine], copy: Shard[GroupMachine]) -> None:
+        mine, other = state_of(shard.machine), state_of(copy.machine)
+        for name, state in mine.items():
+            what = f"{name}: {state}, but {other.get(name)}"
+            claim(other.get(name) == state, "loads-differently", what)
 
     def _loaded(self, reign: Reign) -> Shard[GroupMachine]:
         world = ShardWorld(
@@ -481,7 +490,7 @@ class CoordinatorSimulation:
             reign,
             world,
             lambda context: GroupMachine(context, self._settings, Random(1)),
-            image=image_with(self.swarm.topic_partitions),
+            image=self._metadata.image,
             reload=lambda shard: None,
         )
         copy.begin_loading(0)

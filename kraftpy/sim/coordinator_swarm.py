@@ -28,6 +28,8 @@ class CoordinatorFault(StrEnum):
     PAUSE = "pause"
     # Followers are slow, and nothing is committed for a while.
     STALL = "stall"
+    # The topic gets another partition.
+    GROW = "grow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class CoordinatorSwarm:
     transaction_timeout_ms: int = 3_000
     topic_partitions: int = 4
     static: float = 0.3
+    # Of the members of KIP-848, how many subscribe by a pattern.
+    patterns: float = 0.0
     # Of what clients do between heartbeats: leaving, dying, falling silent.
     unrest: float = 0.1
     session_ms: int = 1_500
@@ -89,6 +93,7 @@ def draw_coordinator_swarm(random: Random) -> CoordinatorSwarm:
         transaction_timeout_ms=random.choice((800, 3_000)),
         topic_partitions=random.choice((1, 3, 5)),
         static=random.choice((0.0, 0.3, 1.0)),
+        patterns=random.choice((0.0, 0.0, 0.5)),
         unrest=random.choice((0.02, 0.1, 0.25)),
         session_ms=random.choice((800, 1_500, 4_000)),
         rebalance_ms=random.choice((1_000, 3_000)),

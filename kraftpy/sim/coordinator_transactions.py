@@ -35,8 +35,9 @@ class _Output:
     """What is committed in one log of outputs."""
 
     def __init__(self) -> None:
-        self.visible: list[str] = []
-        self.open: dict[int, list[str]] = {}
+        # Offsets and values, in the order of the markers; and by producer, of open transactions.
+        self.visible: list[tuple[int, str]] = []
+        self.open: dict[int, list[tuple[int, str]]] = {}
         self.epochs: dict[int, int] = {}
         self.sequences: dict[int, int] = {}
 
@@ -121,7 +122,8 @@ class TransactionRules:
             claim(is_allowed, "fenced-and-written", f"{name} {producer_id}: {epoch} < {fence}")
             self._check_sequence(output, batch, is_new_epoch=epoch != known)
             output.open.setdefault(producer_id, []).extend(
-                (record.value or b"").decode() for record in records_of(batch, max_bytes=_MAX_BYTES)
+                (record.offset, (record.value or b"").decode())
+                for record in records_of(batch, max_bytes=_MAX_BYTES)
             )
 
     def _check_sequence(self, output: _Output, batch: RecordBatch, *, is_new_epoch: bool) -> None:
@@ -147,7 +149,7 @@ class TransactionRules:
         counts: dict[str, int] = {}
         for name, output in self._outputs.items():
             last: dict[str, int] = {}
-            for value in output.visible:
+            for _, value in sorted(output.visible):
                 counts[value] = counts.get(value, 0) + 1
                 index, _, number = value.partition(":")
                 claim(int(number) > last.get(index, -1), "output-out-of-order", f"{name}: {value}")

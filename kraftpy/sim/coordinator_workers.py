@@ -45,6 +45,7 @@ _ATTEMPTS: Final = 6
 class Worker(ModernConsumer):
     transactions: TransactionRules
     diligence = 0.8
+    is_loyal = True
     identity: Identity | None = None
 
     @property
