@@ -14,7 +14,7 @@ from kraftpy.sim.whole.system import CLIENT
 from kraftpy.world import memory_disk_faults as disks
 
 PRODUCE, FETCH, END_TXN, WRITE_TXN_MARKERS, ALTER_PARTITION = 0, 1, 26, 27, 56
-SEEDS = (1, 2)
+SEEDS = (1,)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
