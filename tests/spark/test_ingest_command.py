@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import struct
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,3 +151,47 @@ def test_records_that_were_deleted_before_they_were_read(
     assert main([*again, "--dead-letters", letters]) == 0
     assert ids(tmp_path / "lake") == [0, 3]
     assert nodes.values(letters) == [b"{"]
+
+
+def test_a_stream_goes_on_until_it_is_stopped(
+    spark: SparkSession,
+    kraftpy_nodes: SparkBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By SIGTERM, after it has read what came while it ran."""
+    assert spark is not None
+    nodes = kraftpy_nodes
+    topic, metrics = nodes.topic(1), tmp_path / "metrics.jsonl"
+    metrics.touch()
+    has_ended = threading.Event()
+
+    def send_and_wait(numbers: range) -> None:
+        nodes.produce(topic, [b'{"id": %d}' % number for number in numbers])
+        while sum(json.loads(line)["rows"] for line in metrics.open()) <= numbers[-1]:
+            if has_ended.wait(0.1):
+                return
+
+    def meanwhile() -> None:
+        send_and_wait(range(10))
+        send_and_wait(range(10, 15))
+        if not has_ended.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    words = ["run", "-b", nodes.bootstrap, "--topics", topic, "--lake", str(tmp_path / "lake")]
+    words += ["--schema", "id BIGINT NOT NULL", "--checkpoint", str(tmp_path / "c")]
+    handler = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=meanwhile)
+    thread.start()
+    try:
+        assert main([*words, "--trigger", "100ms", "--metrics", str(metrics)]) == 0
+    finally:
+        has_ended.set()
+        thread.join()
+    assert signal.getsignal(signal.SIGTERM) == handler
+    assert ids(tmp_path / "lake") == list(range(15))
+    assert "stopped; the same command goes on from the checkpoint" in capsys.readouterr().out
+    # It does.
+    nodes.produce(topic, [b'{"id": 15}'])
+    assert main([*words, "--once"]) == 0
+    assert ids(tmp_path / "lake") == list(range(16))
