@@ -54,6 +54,7 @@ _KRAFT_VERSION = "kraft.version"
 _TRANSACTION = 1
 _TIMEOUT_MS = 10_000
 _POLL_SECONDS = 0.2
+_HIJACK_ATTEMPTS = 25
 
 
 class Administration:
@@ -156,7 +157,12 @@ class Administration:
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=_TIMEOUT_MS
         )
-        answer = await self._ask((coordinator.host, coordinator.port), request)
+        for _ in range(_HIJACK_ATTEMPTS):
+            answer = await self._ask((coordinator.host, coordinator.port), request)
+            if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                break
+            # Its owner's transaction is being aborted, for our sake.
+            await self._world.clock.sleep(_POLL_SECONDS)
         _raise(answer.error_code)
 
     async def transactional_ids(self, brokers: dict[int, Address]) -> list[str]:
