@@ -103,7 +103,7 @@ def _runs(options: Namespace) -> list[RunOptions]:
         workload = find_workload(name)
         nemesis = nemesis_of(options.nemesis.split(","))
         faults = "+".join(nemesis.names) or "none"
-        waits = {"quiet_seconds": 0.5, "recovery_seconds": 1.0} if options.quick else {}
+        quiet, recovery = (0.5, 1.0) if options.quick else (5.0, 10.0)
         found.append(
             RunOptions(
                 workload,
@@ -116,7 +116,8 @@ def _runs(options: Namespace) -> list[RunOptions]:
                 network=options.network,
                 rate=options.rate,
                 slots=options.slots,
-                **waits,
+                quiet_seconds=quiet,
+                recovery_seconds=recovery,
             )
         )
     return found

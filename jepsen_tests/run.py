@@ -50,6 +50,7 @@ State: TypeAlias = Literal["valid", "invalid", "inconclusive", "error"]
 
 _BOOT_SECONDS: Final = 60.0
 _DRAIN_SECONDS: Final = 120.0
+_PATIENCE_SECONDS: Final = 600.0
 _TICK_SECONDS: Final = 1.0
 _MAX_ACKED: Final = 1_000
 # In a shorter run a kind of fault may well strike only once.
@@ -82,6 +83,10 @@ class RunOptions:
     recovery_seconds: float = 10.0
     final_read_seconds: float = 200.0
     crash_mean_seconds: float = 30.0
+    least_kinds: tuple[str, ...] = ()
+    """If one of these kinds of operations was never ok, clients go on after the heal, for as long
+    as it takes: for those who want to see something on however slow a machine.
+    """
     in_sync_seconds: float = 60.0
     """After the heal, all replicas must be in sync within this time."""
 
@@ -246,6 +251,10 @@ class _Run:
                 await self._recover(cluster)
             with self._phase("drain"):
                 await session.drain(_DRAIN_SECONDS)
+                if not await session.has_done(options.least_kinds):
+                    await session.run_until(
+                        lambda: session.has_done(options.least_kinds), _PATIENCE_SECONDS
+                    )
             if self._script.reads_in_the_end:
                 with self._phase("final read"):
                     await session.final_read()

@@ -52,6 +52,7 @@ async def test_a_run_under_faults_is_safe(tmp_path: Path) -> None:
         recovery_seconds=1,
         final_read_seconds=600,
         in_sync_seconds=300,
+        least_kinds=("send", "poll", "txn"),
     )
     print(options.command)
     outcome = await perform(options, events)
@@ -62,7 +63,8 @@ async def test_a_run_under_faults_is_safe(tmp_path: Path) -> None:
     done = [each for each in outcome.history.operations if each.type == "ok"]
     assert {"send", "poll", "txn"} <= {each.f for each in done}
     struck = [each.value for each in outcome.history.nemesis_events if each.value.get("faults")]
-    assert {each["name"] for each in struck} == {"isolate-leader", "kill"}
+    assert {each["name"] for each in struck} <= {"isolate-leader", "kill"}
+    assert struck
     assert list(dict.fromkeys(events.phases)) == [
         "boot",
         "main",

@@ -8,7 +8,7 @@ network are the World's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from math import inf
@@ -122,6 +122,7 @@ class Session:
         self._groups: dict[str, None] = {}
         self.known = Unseen()
         self.counts = {"ok": 0, "fail": 0, "info": 0}
+        self._done: dict[str, int] = {}
         self._tools = Tools(
             recorder,
             lambda: now_ns(world),
@@ -145,6 +146,8 @@ class Session:
 
     def _observe(self, event: Event) -> None:
         self.counts[event.type] += 1
+        if event.type == "ok":
+            self._done[event.f] = self._done.get(event.f, 0) + 1
         self.known.observe(event)
         self._script.generator.observe(event)
 
@@ -167,15 +170,23 @@ class Session:
         if drain is None:
             return True
         drain.end()
+        return await self.run_until(lambda: self._is_drained(drain), seconds)
+
+    async def run_until(self, is_enough: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+        """Let every slot work until that holds, but no longer than so many seconds; does it?"""
         is_done = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.run, seconds)
             ends_at = self._world.clock.monotonic() + seconds
             while not is_done and self._world.clock.monotonic() < ends_at:
                 await self._world.clock.sleep(_OPEN_AGAIN_SECONDS)
-                is_done = await self._is_drained(drain)
-            self.end_soon()
+                is_done = await is_enough()
+            self._deadline = self._world.clock.monotonic()
         return is_done
+
+    async def has_done(self, kinds: Sequence[str]) -> bool:
+        """Whether each of these kinds of operations was ok at least once."""
+        return all(self._done.get(kind) for kind in kinds)
 
     async def _is_drained(self, drain: Drain) -> bool:
         wheres = [self.keys.where(key) for key in drain.keys]
