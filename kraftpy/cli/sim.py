@@ -249,16 +249,16 @@ def _shrink(options: Namespace) -> int:
     from kraftpy.sim.whole.run import WholeCase, make_case
     from kraftpy.sim.whole.shrinking import case_as_test, shrink
 
-    reports: dict[int, SeedReport] = {}
+    reports: dict[WholeCase, SeedReport] = {}
 
     def judge(case: WholeCase) -> str | None:
-        found = reports[id(case)] = run_case(case)
+        found = reports[case] = run_case(case)
         return found.code
 
     size = _size(options)
     case = make_case(options.seed, seconds=size.seconds or 60.0, messages=size.messages)
     shrunk = shrink(case, report.code, judge, budget=options.budget, progress=_tell)
-    smallest = reports.get(id(shrunk.case), report)
+    smallest = reports.get(shrunk.case, report)
     if options.format == "json":
         faults = [str(each) for each in shrunk.case.plan]
         print(json.dumps({**_as_json(smallest), "faults": faults, "runs": shrunk.runs}))
