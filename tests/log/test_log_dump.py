@@ -64,6 +64,8 @@ async def write_log(root: Path) -> None:
             origin=AppendOrigin.COORDINATOR,
             transaction_version=1,
         )
+        # There are no snapshots of producers while a marker is not replicated.
+        log.update_high_watermark(log.log_end_offset)
         log.append_as_leader(batch(b"x" * 700, timestamp_ms=1_700_000_001_000), 4)
 
 
