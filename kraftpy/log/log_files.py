@@ -133,6 +133,12 @@ class LogFiles:
             self._names_changed = True
             self.snapshots.write(*snapshot)
 
+    async def sync_snapshots(self) -> None:
+        """Make all snapshots durable, with their names."""
+        if self.snapshots.has_unsynced:
+            await self.snapshots.sync()
+            await self.sync_names()
+
     async def save_epochs(self, epochs: LeaderEpochCache) -> None:
         """Bring the checkpoint up to date."""
         entries = epochs.take_changes()

@@ -297,15 +297,21 @@ class ReadableLog(ABC):
     def update_high_watermark(self, offset: int) -> int:
         """A follower's, from its leader: clamped to the log. What it became."""
         self._watermarks.update_high_watermark(offset)
-        self.producers.high_watermark_advanced(self.high_watermark)
+        self._high_watermark_moved()
         return self.high_watermark
 
     def increment_high_watermark(self, new: OffsetMetadata) -> OffsetMetadata | None:
         """A leader's: it only grows. The old one if it changed."""
         old = self._watermarks.increment_high_watermark(new)
         if old is not None:
-            self.producers.high_watermark_advanced(new.offset)
+            self._high_watermark_moved()
         return old
+
+    def _high_watermark_moved(self) -> None:
+        snapshot = self.producers.high_watermark_advanced(self.high_watermark)
+        if snapshot is not None:
+            with self.storage_guard("write a snapshot of producers"):
+                self._files.write_snapshot(snapshot)
 
     def check(self) -> None:
         """Assert the order of the offsets."""

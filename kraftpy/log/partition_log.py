@@ -190,6 +190,7 @@ class PartitionLog(WritableLog):
                 await rebuild_indexes(last, self._environment.pace)
                 last.truncate_to(offset)
             self._truncated(offset)
+            self.producers.truncated(offset)
             # What is cut off must not come back behind what is appended next.
             await last.log_file.sync()
             await self._files.save_epochs(self.epochs)
@@ -260,7 +261,7 @@ class PartitionLog(WritableLog):
             log_start_offset=self.log_start_offset,
             end_offset=self.log_end_offset,
         )
-        self.producers.high_watermark_advanced(self.high_watermark)
+        self._high_watermark_moved()
 
     # Retention.
 
@@ -283,6 +284,8 @@ class PartitionLog(WritableLog):
             following = self._segments.first.base_offset
             if following > self.log_start_offset:
                 self.raise_log_start(following)
+            # From now on their producers are known by the snapshots behind them alone.
+            await self._files.sync_snapshots()
             for segment in expired:
                 await self._files.retire(segment, self.config.file_delete_delay_ms)
                 # In order: none may come back without those behind it.

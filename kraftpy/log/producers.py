@@ -259,6 +259,7 @@ class ProducerState:
         "_producers",
         "_unreplicated",
         "_verify_transactions",
+        "_withheld",
         "map_end_offset",
         "producers",
         "snapshot_offset",
@@ -274,6 +275,8 @@ class ProducerState:
         # Ended by a marker that the high watermark has not passed: (first offset, last offset,
         # transaction), ordered by first offset.
         self._unreplicated: list[tuple[int, int, OpenTransaction]] = []
+        # Snapshots that wait for a marker: its offset, the snapshot's, and its content. In order.
+        self._withheld: list[tuple[int, int, bytes]] = []
         self.producers: Mapping[int, ProducerEntry] = MappingProxyType(self._producers)
         self.verifications = Verifications()
         self.map_end_offset = 0
@@ -359,10 +362,19 @@ class ProducerState:
         """Where the earliest open transaction begins."""
         return next(iter(self._open), None)
 
-    def high_watermark_advanced(self, high_watermark: int) -> None:
-        """Markers below are replicated: their transactions hold nobody back any more."""
+    def high_watermark_advanced(self, high_watermark: int) -> tuple[int, bytes] | None:
+        """Markers below are replicated: their transactions hold nobody back any more.
+
+        What it gives is to be written: the latest snapshot that has waited for one of them.
+        """
         if self._unreplicated:
             self._unreplicated = [item for item in self._unreplicated if item[1] >= high_watermark]
+        released = None
+        while self._withheld and self._withheld[0][0] < high_watermark:
+            _, offset, content = self._withheld.pop(0)
+            self.snapshot_offset = max(self.snapshot_offset, offset)
+            released = offset, content
+        return released
 
     def has_late_transaction(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
         """Whether the earliest open transaction should have been aborted long ago."""
@@ -420,14 +432,23 @@ class ProducerState:
     def take_snapshot(self) -> tuple[int, bytes] | None:
         """What to write as `<offset>.snapshot`; None when the latest one covers it all.
 
-        And none while a marker is not replicated: who starts from the snapshot would take its
-        transaction for decided, show its records, and have the cleaner remove what they replace,
-        although the marker may still be cut off.
+        One that knows of a marker which is not replicated waits until it is: who starts from the
+        snapshot would take the transaction for decided, although the marker may still be cut off.
+        A segment is deleted below the high watermark only: the snapshot at its end is there then.
         """
-        if self.map_end_offset <= self.snapshot_offset or self._unreplicated:
+        if self.map_end_offset <= self.snapshot_offset:
+            return None
+        content = encode_snapshot(self._producers.values())
+        if self._unreplicated:
+            last_marker = max(offset for _, offset, _ in self._unreplicated)
+            self._withheld.append((last_marker, self.map_end_offset, content))
             return None
         self.snapshot_offset = self.map_end_offset
-        return self.map_end_offset, encode_snapshot(self._producers.values())
+        return self.map_end_offset, content
+
+    def truncated(self, end_offset: int) -> None:
+        """The log was cut there: what knows of more is never written."""
+        self._withheld = [each for each in self._withheld if each[1] <= end_offset]
 
     def reload(
         self,
@@ -468,6 +489,7 @@ class ProducerState:
     def truncate_fully(self, start_offset: int) -> None:
         """The log is empty and begins at `start_offset`; all snapshots are gone."""
         self._clear()
+        self._withheld.clear()
         self.map_end_offset = start_offset
         self.snapshot_offset = 0
 

@@ -1,8 +1,9 @@
 """The producer snapshots of a partition directory: `<offset>.snapshot` files.
 
-Written to the page cache when a segment is rolled, and synced with the flush that follows. So after
-a crash the latest may be torn: its checksum tells, and then it is removed and an older one, with a
-longer replay, takes its place.
+Written to the page cache when a segment is rolled, or when the last transaction marker before that
+is replicated, and synced with the flush that follows, before segments are deleted at the latest. So
+after a crash the latest may be torn: its checksum tells, and then it is removed and an older one,
+with a longer replay, takes its place.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class ProducerSnapshots:
     @property
     def latest(self) -> int | None:
         return self._offsets[-1] if self._offsets else None
+
+    @property
+    def has_unsynced(self) -> bool:
+        return bool(self._unsynced)
 
     def path(self, offset: int) -> str:
         return f"{self._directory}/{file_name(offset, FileKind.SNAPSHOT)}"

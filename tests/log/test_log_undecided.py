@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
-from log_rig import Rig, batch, marker
+from log_rig import TINY, Rig, batch, marker
 
 from kraftpy.log.offsets import Isolation
+from kraftpy.log.partition_log import PartitionLog
 from kraftpy.records.validation import AppendOrigin
 from kraftpy.world.memory_disk import MemoryDisk
 from kraftpy.world.memory_disk_crash import CrashPolicy
@@ -94,3 +96,89 @@ async def test_rebuilt_indexes_below_the_recovery_point_are_durable() -> None:
     aborted = log.read(0, 1 << 20, Isolation.COMMITTED).aborted_transactions
     assert aborted is not None
     assert [(each.producer_id, each.first_offset) for each in aborted] == [(7, 0)]
+
+
+def in_transaction(log: PartitionLog, producer_id: int, sequence: int) -> None:
+    log.append_as_leader(
+        batch(
+            b"x",
+            producer_id=producer_id,
+            producer_epoch=0,
+            sequence=sequence,
+            is_transactional=True,
+        ),
+        0,
+    )
+
+
+def decide(log: PartitionLog, producer_id: int) -> None:
+    log.append_as_leader(
+        marker(producer_id, 0, is_commit=True),
+        0,
+        origin=AppendOrigin.COORDINATOR,
+        transaction_version=1,
+    )
+
+
+async def test_a_snapshot_that_waits_for_a_marker_is_there_before_its_segment_goes() -> None:
+    """Or, after a crash, producers of deleted segments were unknown, and one of their transactions
+    open for ever: a clean stop has left a snapshot in which it is.
+    """
+    disk = MemoryDisk()
+    await disk.make_directory("/data")
+    await disk.sync_directory("/")
+    config = replace(TINY, retention_bytes=1)
+    rig = Rig(disk, "/data", config)
+    log = await rig.load()
+    log.append_as_leader(batch(b"i", producer_id=50, producer_epoch=3, sequence=0), 0)
+    in_transaction(log, 7, 0)
+    log = await rig.reload(log)
+    log.update_high_watermark(log.log_end_offset)
+    decide(log, 7)
+    log.update_high_watermark(log.log_end_offset)
+    for sequence in range(2):
+        # As on a follower: the marker is not replicated yet when the segment is rolled.
+        in_transaction(log, 8, sequence)
+        decide(log, 8)
+        log.roll()
+        assert log.log_end_offset not in log._files.snapshots.offsets
+        log.append_as_leader(batch(b"d"), 0)
+        log.update_high_watermark(log.log_end_offset)
+    assert await log.delete_old_segments() == 2
+    disk.crash(CrashPolicy.DROP_ALL, Random(1))
+    log = await Rig(disk, "/data", config).load(recovery_point=log.recovery_point)
+    log.update_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == log.high_watermark
+    assert sorted(log.producers.producers) == [7, 8, 50]
+
+
+async def test_a_snapshot_that_waits_goes_with_what_it_knows(rig: Rig) -> None:
+    log = await rig.load()
+    log.append_as_leader(batch(b"first"), 0)
+    log.update_high_watermark(1)
+    in_transaction(log, 7, 0)
+    decide(log, 7)
+    log.roll()
+    log.append_as_leader(batch(b"in the next segment"), 0)
+    # Below the marker: another leader has not got it.
+    await log.truncate_to(2)
+    log.append_as_leader(batch(b"b"), 0)
+    log.append_as_leader(batch(b"c"), 0)
+    log.update_high_watermark(log.log_end_offset)
+    assert log._files.snapshots.offsets == ()
+    assert log.last_stable_offset == 1
+
+
+async def test_a_snapshot_that_waits_stays_if_what_it_knows_does(rig: Rig) -> None:
+    log = await rig.load()
+    log.append_as_leader(batch(b"first"), 0)
+    in_transaction(log, 7, 0)
+    decide(log, 7)
+    log.roll()
+    log.append_as_leader(batch(b"in the next segment"), 0)
+    await log.truncate_to(3)
+    log.append_as_leader(batch(b"another"), 0)
+    log.update_high_watermark(2)
+    assert log._files.snapshots.offsets == ()
+    log.update_high_watermark(3)
+    assert log._files.snapshots.offsets == (3,)
