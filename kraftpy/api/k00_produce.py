@@ -104,14 +104,23 @@ class ProduceHandler(Handler):
         return self._begin(request, context, request.timeout_ms)
 
     def _begin(
-        self, request: ProduceRequest, context: RequestContext, left_ms: int
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        left_ms: int,
+        *,
+        is_late: bool = False,
     ) -> ProduceResponse | None:
-        """Carry it out, if nothing must be waited for that can come in the time that is left."""
+        """Carry it out, if nothing must be waited for that can come in the time that is left.
+
+        One that is late has waited in vain, and has no time for replicas to get anything.
+        """
         answer = ProduceResponse()
         failures: list[tuple[ErrorCode, Partition | None]] = []
         appends = self._admit(request, context, answer, failures)
         partition_count = sum(len(topic.partition_data) for topic in request.topic_data)
-        if len(appends) < partition_count and self._has_to_wait(request, answer, context, left_ms):
+        is_whole = len(appends) == partition_count
+        if not (is_whole or is_late) and self._has_to_wait(request, answer, context, left_ms):
             return None
         for code, partition in failures:
             self._count_failure(code, partition)
@@ -119,6 +128,10 @@ class ProduceHandler(Handler):
         if acks not in (ALL_IN_SYNC, _NO_ACKS, _LEADER_ONLY):
             for each in appends:
                 fail(each.result, ErrorCode.INVALID_REQUIRED_ACKS)
+            return self._finished(answer, context)
+        if is_late and acks == ALL_IN_SYNC:
+            for each in appends:
+                fail(each.result, ErrorCode.REQUEST_TIMED_OUT)
             return self._finished(answer, context)
         if request.transactional_id is not None and self._verification is not None:
             return self._append_verified(
@@ -141,9 +154,10 @@ class ProduceHandler(Handler):
             return False
         began_ms = self._clock.monotonic_ms()
 
-        def go_on() -> None:
+        def go_on(is_led: bool) -> None:
             waited_ms = self._clock.monotonic_ms() - began_ms
-            context.resume(lambda: self._begin(request, context, max(0, left_ms - waited_ms)))
+            still_ms = max(0, left_ms - waited_ms)
+            context.resume(lambda: self._begin(request, context, still_ms, is_late=not is_led))
 
         wait = AwaitedLeader(left_ms, go_on)
         for topic in answer.responses:

@@ -76,3 +76,28 @@ async def test_what_fails_meanwhile_counts_once(broker: Broker, autojump_clock: 
     codes = [code_of(each.partition_responses[0]) for each in asked.response.responses]
     assert codes == [ErrorCode.NONE, ErrorCode.INVALID_RECORD]
     assert broker.count("FailedProduceRequestsPerSec", "t") == 1
+
+
+async def test_what_came_too_late_for_replicas_is_not_written(
+    broker: Broker, autojump_clock: object
+) -> None:
+    """With acks=-1: a record that is there, and said to have failed, would be sent again."""
+    parts = {("new", 0): batch(), ("t", 0): batch()}
+    asked = broker.begin_produce(parts, acks=-1, timeout_ms=700)
+    await trio.sleep(0.75)
+    codes = [code_of(each.partition_responses[0]) for each in asked.response.responses]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT]
+    assert broker.rig.partition("t").log.log_end_offset == 0
+
+
+async def test_a_broker_that_stops_lets_go_of_who_waits_for_a_log(autojump_clock: object) -> None:
+    """Once: nobody waits anew in a purgatory that is shut down."""
+    rig = Rig(MemoryDisk(clock=MemoryClock()))
+    async with broker_on(rig) as broker:
+        await rig.apply(*topic("t", 1, 1, replicas=(1, 2)))
+        rig.disk.inject(DiskStall(paths="*/new-*", count=1, seconds=STALL_SECONDS))
+        rig.metadata.write(*topic("new", 1, replicas=(1, 2)))
+        asked = broker.begin_produce({("new", 0): batch()}, acks=1, timeout_ms=30_000)
+        assert not asked.answer.outcome
+    [answer] = asked.response.responses
+    assert code_of(answer.partition_responses[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
