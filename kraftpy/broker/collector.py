@@ -5,21 +5,24 @@ more with the offsets of ten thousand groups, several times while they are loade
 loaded is no garbage. So the collector rests meanwhile, and passes over what is there afterwards.
 
 A shard that is closed is a cycle. From then on the collector looks at everything again, and before
-more is loaded it must have done so, or the dead shard would be passed over for ever.
+more is loaded it must have done so, or the dead shard would be passed over until the next one goes.
+For the same reason nothing is passed over if a shard went while another was loaded.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 __all__ = ["collector_at_rest", "look_at_everything"]
 
 
 @contextmanager
-def collector_at_rest(*, collects_first: bool = False) -> Iterator[None]:
-    """No collection meanwhile, and none of what is there at the end.
+def collector_at_rest(
+    *, collects_first: bool = False, is_dirty: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """No collection meanwhile, and none of what is there at the end, unless that is dirty by then.
 
     Where somebody else has switched it off, as simulations do, nothing happens.
     """
@@ -32,7 +35,8 @@ def collector_at_rest(*, collects_first: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
+        if not is_dirty():
+            gc.freeze()
         gc.enable()
 
 

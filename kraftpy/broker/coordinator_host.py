@@ -112,6 +112,7 @@ class CoordinatorHost(Generic[_Machine]):
                     await self._load(shard)
         finally:
             self.runtime.close()
+            look_at_everything()
 
     def _load_soon(self, shard: Shard[_Machine]) -> None:
         self._to_load.send_nowait(shard)
@@ -120,7 +121,7 @@ class CoordinatorHost(Generic[_Machine]):
         started = self._clock.monotonic()
         try:
             has_garbage, self._has_garbage = self._has_garbage, False
-            with collector_at_rest(collects_first=has_garbage):
+            with collector_at_rest(collects_first=has_garbage, is_dirty=lambda: self._has_garbage):
                 await self._replay(shard)
         except InternalInvariant:
             raise

@@ -50,6 +50,15 @@ def test_what_is_dead_before_is_not_passed_over() -> None:
         assert knot() is None
 
 
+def test_what_dies_meanwhile_is_not_passed_over() -> None:
+    gc.enable()
+    with collector_at_rest(is_dirty=lambda: True):
+        knot = weakref.ref(Knot())
+    assert gc.get_freeze_count() == 0
+    gc.collect()
+    assert knot() is None
+
+
 def test_it_goes_on_after_a_failure() -> None:
     gc.enable()
     with pytest.raises(ValueError, match="damaged"), collector_at_rest():
