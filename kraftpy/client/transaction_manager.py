@@ -373,6 +373,8 @@ class TransactionManager:
                 for code in dict.fromkeys(failures):
                     coordinator.has_moved(code, now_ms)
                 is_concurrent = failures[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+                # Any other coordinator may have written it before it had to say so.
+                self._must_raise_epoch |= is_announcement and not is_concurrent
                 pause_ms = _CONCURRENT_PAUSE_MS if is_concurrent else self._backoff.failed()
                 self._not_before_ms = now_ms + pause_ms
             else:

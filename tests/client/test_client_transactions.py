@@ -248,6 +248,22 @@ def test_an_abort_before_the_coordinator_knows_of_the_transaction(
     assert kit.whole().base_sequence == 0
 
 
+def test_an_announcement_may_be_written_though_it_was_refused() -> None:
+    """A coordinator that lost its place, or waited too long for replicas, has perhaps written."""
+    kit = Kit(1)
+    kit.transaction.begin()
+    kit.transaction.send_offsets({T0: OffsetAndMetadata(7)}, GROUP)
+    call, _ = kit.script.expect(AddOffsetsToTxnRequest)
+    step = kit.transaction.abort()
+    refusal = AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    call.answered(refusal, kit.script.now_ms)
+    kit.script.wait(2_000)
+    assert not kit.script.asks(EndTxnRequest)
+    kit.epoch = 1
+    assert kit.init().producer_epoch == 0
+    step.result()
+
+
 @both_versions
 def test_an_empty_transaction_is_nobodys_business(version: int) -> None:
     kit = Kit(version)
