@@ -328,9 +328,9 @@ class Cluster:
         run.process.resume()
 
     async def wait_all_gone(self) -> None:
-        """Return when no node runs any more."""
-        while running := self.running:
-            await self._runs[running[0]].ended.wait()
+        """Return when no node runs any more, and the end of each was told."""
+        while left := [run for run in self._runs.values() if not run.ended.is_set()]:
+            await left[0].ended.wait()
 
     async def _spawn(self, plan: NodePlan) -> _Run:
         previous = self._runs.get(plan.node_id)

@@ -50,11 +50,11 @@ def test_a_clock_jumps_and_strobes_until_it_is_healed(kafka_cluster_session: Kaf
 def test_a_slow_disk_is_waited_for(kafka_cluster_session: KafkaCluster) -> None:
     """N15: what the controllers write has to be on a majority of disks."""
     cluster = kafka_cluster_session
-    create_topic(cluster, "quick")
+    create_topic(cluster, "quick-disk")
     for node in cluster.nodes:
         cluster.slow_disk(node, 200)
     begun = time.monotonic()
-    create_topic(cluster, "slow")
+    create_topic(cluster, "slow-disk")
     assert time.monotonic() - begun >= 0.2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -37,16 +37,20 @@ def create_topic(
         topic = NewTopic(name, 1, replica_assignment=[replicas], config=config)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
 
+    attempts = count(1)
+
     def is_created() -> bool:
+        attempt = next(attempts)
         [future] = admin.create_topics([topic]).values()
         try:
             future.result(SECONDS)
         except KafkaException as failure:
             error: KafkaError = failure.args[0]
+            is_there = error.code() == KafkaError.TOPIC_ALREADY_EXISTS
             # Those below zero are the client's own: it did not hear what became of it.
-            if error.code() >= 0 and error.code() not in AGAIN:
+            if (error.code() >= 0 and error.code() not in AGAIN) or (is_there and attempt == 1):
                 raise
-            return bool(error.code() == KafkaError.TOPIC_ALREADY_EXISTS)
+            return bool(is_there)
         return True
 
     eventually(is_created)
