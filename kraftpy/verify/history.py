@@ -165,6 +165,14 @@ class Operation:
         return None if completion is None or completion.type == "info" else completion.index
 
     @property
+    def gave_up_keys(self) -> bool:
+        """Whether some were revoked or lost while it ran."""
+        completion = self.completion
+        return completion is not None and any(
+            entry["kind"] != "assigned" for entry in completion.rebalance
+        )
+
+    @property
     def rebalanced_keys(self) -> frozenset[int]:
         if self.completion is None or not self.completion.rebalance:
             return frozenset()

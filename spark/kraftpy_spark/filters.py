@@ -96,8 +96,10 @@ class Pushed:
 
     def _take_offset(self, kind: type[Filter], value: Any) -> bool:
         if kind is In:
-            # The range around them all; Spark picks them out.
-            self._limit(min(value), max(value) + 1)
+            # The range around them all; Spark picks them out. Nothing equals null.
+            offsets = [each for each in value if each is not None]
+            if offsets:
+                self._limit(min(offsets), max(offsets) + 1)
             return False
         if kind in (EqualTo, EqualNullSafe):
             self._limit(value, value + 1)

@@ -64,7 +64,7 @@ def test_offsets_are_narrowed(wishes: list[Filter], start: int, end: int) -> Non
 
 
 def test_some_offsets_are_spanned_and_picked_by_spark() -> None:
-    wish = In(("offset",), (9, 4))
+    wish = In(("offset",), (9, None, 4))
     pushed, left = push([wish])
     assert (pushed.starts({A0: 0}), pushed.ends({A0: 100})) == ({A0: 4}, {A0: 10})
     assert left == [wish]

@@ -212,8 +212,9 @@ class Table:
     @staticmethod
     def remember(word: str, meta: dict[str, Any], completion: dict[str, Any]) -> None:
         name, _, value = word.partition("=")
-        if name == "rebalance":
-            completion["rebalance"] = [{"kind": "revoked", "keys": literal_eval(value)}]
+        if name in ("rebalance", "assigned"):
+            kind = "revoked" if name == "rebalance" else name
+            completion["rebalance"] = [{"kind": kind, "keys": literal_eval(value)}]
         elif name == "error":
             completion["error"] = value
         else:

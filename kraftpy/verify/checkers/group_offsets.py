@@ -184,7 +184,9 @@ class _Polled:
         self.may_commit_all = False
 
     def begin(self) -> None:
+        """A poll: all that was returned before may be committed, and no more."""
         self.at_previous = dict(self.at_last)
+        self.may_commit_all = False
 
     def end(self, polls: list[dict[int, list[list[int]]]]) -> None:
         for number, poll in enumerate(polls):
@@ -196,7 +198,7 @@ class _Polled:
 
 
 def _commits_ahead(versions: Versions, commits: CommitTable) -> Iterator[Anomaly]:
-    """G9. Whoever leaves, crashes or is rebalanced may have committed all that it had returned."""
+    """G9. Whoever leaves, crashes or gives up keys may have committed all that it had returned."""
     members: dict[Process, _Polled] = {}
     for is_end, operation, data in versions.moments():
         member = members.setdefault(operation.process, _Polled())
@@ -205,7 +207,7 @@ def _commits_ahead(versions: Versions, commits: CommitTable) -> Iterator[Anomaly
                 member.begin()
         elif data is not None:
             member.end(data.polls)
-            member.may_commit_all |= bool(operation.rebalanced_keys) or operation.type == "info"
+            member.may_commit_all |= operation.gave_up_keys or operation.type == "info"
         elif operation.f in ("crash", "leave", "subscribe", "assign"):
             member.may_commit_all |= operation.f != "subscribe" or bool(member.at_last)
         elif operation.f == "committed" and operation.type == "ok":

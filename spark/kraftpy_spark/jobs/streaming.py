@@ -145,6 +145,9 @@ class Ingestion:
             try:
                 found = self._view.topics()
             except (OSError, KafkaError, TopicMissing):
+                if not self._topic_ids:
+                    # Rows without the id of their topic would be taken for another topic's.
+                    raise
                 return self._topic_ids
             self._topic_ids = {name: str(info.topic_id) for name, info in found.items()}
         return self._topic_ids
