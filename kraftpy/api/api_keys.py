@@ -12,6 +12,7 @@ from kraftpy.protocol.registry import API
 
 __all__ = [
     "API_VERSIONS_KEY",
+    "BROKER_LISTENER_APIS",
     "CONTROLLER_APIS",
     "CONTROLLER_LISTENER_APIS",
     "COORDINATOR_APIS",
@@ -34,14 +35,24 @@ CONTROLLER_APIS: Final = (*_ASKED_BY_USERS, *_ASKED_BY_NODES)
 FORWARDABLE_APIS: Final = (*_ASKED_BY_USERS, 55, 80, 81)
 """What brokers take from clients for the quorum's leader; nothing else may be in an envelope."""
 
-METADATA_APIS: Final = (3, 29, 32, 48, 50, 60, 75, *FORWARDABLE_APIS)
+METADATA_APIS: Final = (3, 29, 32, 48, 50, 60, 74, 75, *FORWARDABLE_APIS)
 """A broker's share in metadata."""
 
 DATA_APIS: Final = (0, 1, 2, 21, 23, 34, 35, 61)
 """A broker's share in data."""
 
-COORDINATOR_APIS: Final = (10, 22)
-"""What brokers do for producers and groups."""
+_GROUP_APIS: Final = (8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69)
+_TRANSACTION_APIS: Final = (22, 24, 25, 26, 27, 28, 65, 66)
+COORDINATOR_APIS: Final = (*_GROUP_APIS, *_TRANSACTION_APIS)
+"""What brokers do for groups and for producers."""
+
+BROKER_LISTENER_APIS: Final = (
+    API_VERSIONS_KEY,
+    *METADATA_APIS,
+    *DATA_APIS,
+    *COORDINATOR_APIS,
+)
+"""Everything on a broker's listener."""
 
 _RAFT_APIS: Final = (1, 52, 53, 54, 55, 59, 80, 81, 82)
 CONTROLLER_LISTENER_APIS: Final = (29, 32, 58, 60, 63, *CONTROLLER_APIS, *_RAFT_APIS)
@@ -50,6 +61,5 @@ CONTROLLER_LISTENER_APIS: Final = (29, 32, 58, 60, 63, *CONTROLLER_APIS, *_RAFT_
 
 def served_ranges() -> Iterable[tuple[str, int, int]]:
     """Name, lowest and highest version of every API that some listener serves."""
-    on_brokers = (*METADATA_APIS, *DATA_APIS, *COORDINATOR_APIS)
-    for key in sorted({API_VERSIONS_KEY, *on_brokers, *CONTROLLER_LISTENER_APIS}):
+    for key in sorted({*BROKER_LISTENER_APIS, *CONTROLLER_LISTENER_APIS}):
         yield API[key].name, API[key].min_version, API[key].max_version

@@ -19,6 +19,7 @@ from kraftpy.api.k50_describe_user_scram_credentials import DescribeUserScramCre
 from kraftpy.api.k58_envelope import EnvelopeHandler
 from kraftpy.api.k60_describe_cluster import DescribeBrokersHandler, DescribeControllersHandler
 from kraftpy.api.k63_broker_heartbeat import BrokerHeartbeatHandler
+from kraftpy.api.k74_list_config_resources import ListConfigResourcesHandler
 from kraftpy.api.k75_describe_topic_partitions import DescribeTopicPartitionsHandler
 from kraftpy.api.raft_handler import QuorumMember
 from kraftpy.api.raft_handlers import raft_handlers
@@ -54,6 +55,7 @@ def metadata_handlers(
         DescribeClientQuotasHandler(cluster),
         DescribeUserScramCredentialsHandler(cluster),
         DescribeBrokersHandler(cluster),
+        ListConfigResourcesHandler(cluster),
         DescribeTopicPartitionsHandler(
             cluster, lambda: config.current.get_int("max.request.partition.size.limit")
         ),

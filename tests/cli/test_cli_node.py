@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from compat.node_process import LISTENERS, NodeProcess, running_node
 
+from kraftpy.api.api_keys import BROKER_LISTENER_APIS
 from kraftpy.cli.main import main
 from kraftpy.cli.node import choose_ports
 from kraftpy.client.blocking import BlockingConnection
@@ -87,6 +88,8 @@ def test_asked_by_our_own_command(node: NodeProcess, capsys: pytest.CaptureFixtu
     versions = {api["name"]: api["used_version"] for api in listing["apis"]}
     asked = ("Metadata", "ApiVersions", "DescribeCluster", "CreateTopics")
     assert [versions[name] for name in asked] == [13, 4, 2, 7]
+    # What `kraftpy --version` and docs/support.md say without a node.
+    assert sorted(api["key"] for api in listing["apis"]) == sorted(BROKER_LISTENER_APIS)
     assert main(["api-versions", "-b", f"127.0.0.1:1,{node.bootstrap}"]) == 0
     assert "Metadata" in capsys.readouterr().out
 
