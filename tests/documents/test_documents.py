@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from compat.node_process import running_node
+from documents import support_table
 from support.components import COMPONENTS, require
 
 from kraftpy.cli import up
@@ -99,6 +100,26 @@ def test_documented_modules_exist() -> None:
     for name in names:
         places = [ROOT / folder / name for folder in (".", "kraftpy", "kraftpy/coordinator/groups")]
         assert any(path.exists() for path in places), name
+
+
+@pytest.mark.parametrize(
+    ("page", "pattern", "folder"),
+    [
+        ("kafka-classes.md", r"`(kraftpy/[a-z0-9_/.]+)`", ""),
+        ("support.md", r"`(test_[a-z0-9_]+\.py)`", "tests/compat"),
+    ],
+)
+def test_named_files_exist(page: str, pattern: str, folder: str) -> None:
+    names = re.findall(pattern, (ROOT / "docs" / page).read_text())
+    assert len(names) > 15
+    for name in names:
+        assert (ROOT / folder / name).exists(), name
+
+
+def test_the_table_of_apis_is_current() -> None:
+    """JEP-163: the page has every API of Kafka 4.3, and the clients that are tried."""
+    _, inside, _ = support_table.split(support_table.PAGE.read_text())
+    assert inside == support_table.table(), "run: python tests/documents/support_table.py"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
