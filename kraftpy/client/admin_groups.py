@@ -196,13 +196,21 @@ def _classic_group(group: k15.DescribedGroup, node_id: int) -> GroupDescription:
             each.group_instance_id,
             each.client_id,
             each.client_host,
-            tuple(read_assignment(each.member_assignment) if is_of_consumers else ()),
+            _partitions_of(each) if is_of_consumers else (),
         )
         for each in group.members
     ]
     return GroupDescription(
         group.group_id, "classic", group.group_state, group.protocol_data, node_id, tuple(members)
     )
+
+
+def _partitions_of(member: k15.DescribedGroupMember) -> tuple[TopicPartition, ...]:
+    """None if the group's leader writes what only its own kind can read."""
+    try:
+        return tuple(read_assignment(member.member_assignment).partitions)
+    except ValueError:
+        return ()
 
 
 def delete_groups(group_ids: Iterable[str]) -> Operation[Outcomes]:

@@ -17,11 +17,17 @@ Answers to calls of an earlier attempt are told by `_attempt` and passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from kraftpy.client.assignors import Assignor, MemberSubscription, assignors_named
+from kraftpy.client.assignors import (
+    Assignor,
+    GroupTopics,
+    MemberAssignment,
+    MemberSubscription,
+    make_assignors,
+)
 from kraftpy.client.calls import Call, TopicPartition, earliest
 from kraftpy.client.errors import KafkaError, error_code
 from kraftpy.client.group_member import (
@@ -87,7 +93,7 @@ class ClassicMember(GroupMember):
         random: Random,
     ) -> None:
         super().__init__(settings, cluster, finder, random)
-        self._assignors = assignors_named(settings.partition_assignment_strategy)
+        self._assignors = make_assignors(settings.partition_assignment_strategy)
         self._is_cooperative = all(each.is_cooperative for each in self._assignors.values())
         self._phase = Phase.UNJOINED
         self._must_rejoin = False
@@ -95,9 +101,10 @@ class ClassicMember(GroupMember):
         self._generation = -1
         self._assignor: Assignor | None = None
         # The leader's: the members, whether it assigns for them (a static leader that came back
-        # need not), the sizes of the topics that it assigned, and the picture they were in.
+        # need not), what it assigned, the sizes of the topics then, and the picture they were in.
         self._members: Sequence[JoinGroupResponseMember] = ()
         self._must_assign = False
+        self._assignments: list[SyncGroupRequestAssignment] = []
         self._counts: dict[str, int] | None = None
         self._seen_updates = 0
         self._is_beating = False
@@ -144,7 +151,7 @@ class ClassicMember(GroupMember):
             calls.append(self._heartbeat())
         if not self._is_asking and self._not_before_ms <= now_ms:
             if self._phase is Phase.UNJOINED and self._topics and not self._events:
-                calls.append(self._join())
+                calls += self._join()
             elif self._phase is Phase.SYNCING:
                 calls.append(self._sync())
             elif self._phase is Phase.LEAVING:
@@ -241,8 +248,18 @@ class ClassicMember(GroupMember):
 
     # Joining.
 
-    def _join(self) -> Call:
+    def _join(self) -> list[Call]:
+        if self.failure is not None:
+            return []  # It has just failed, as the leader of the generation before.
         self._phase = Phase.JOINING
+        try:
+            protocols = [
+                JoinGroupRequestProtocol(name=name, metadata=self._subscription(assignor))
+                for name, assignor in self._assignors.items()
+            ]
+        except Exception as failure:
+            self._fail(failure)
+            return []
         request = JoinGroupRequest(
             group_id=self._group_id,
             session_timeout_ms=self._settings.session_timeout_ms,
@@ -250,14 +267,11 @@ class ClassicMember(GroupMember):
             member_id=self._member_id,
             group_instance_id=self._settings.group_instance_id,
             protocol_type=_PROTOCOL_TYPE,
-            protocols=[
-                JoinGroupRequestProtocol(name=name, metadata=self._subscription(assignor))
-                for name, assignor in self._assignors.items()
-            ],
+            protocols=protocols,
         )
         timeout_ms = self._settings.max_poll_interval_ms + _JOIN_GRACE_MS
         least_ms = self._settings.client.request_timeout_ms
-        return self._call(request, self._joined, max(timeout_ms, least_ms))
+        return [self._call(request, self._joined, max(timeout_ms, least_ms))]
 
     def _subscription(self, assignor: Assignor) -> bytes:
         data = assignor.user_data()
@@ -280,6 +294,7 @@ class ClassicMember(GroupMember):
         self._assignor = self._assignors.get(answer.protocol_name or "")
         self._counts = None
         self._must_assign = False
+        self._assignments = []
         self._heartbeat_at_ms = now_ms + self._settings.heartbeat_interval_ms
         self._phase = Phase.SYNCING
         if answer.leader == answer.member_id:
@@ -318,6 +333,30 @@ class ClassicMember(GroupMember):
             self._seen_updates = self._cluster.updates
             self._counts = self._sizes()
             self._phase = Phase.SYNCING
+            if self._must_assign and self._assignor is not None:
+                self._assign(self._assignor, self._counts)
+
+    def _assign(self, assignor: Assignor, counts: Mapping[str, int]) -> None:
+        try:
+            found = assignor.assign_group(self._group_topics(counts), self._read_members())
+            self._assignments = [
+                SyncGroupRequestAssignment(
+                    member_id=member_id, assignment=write_assignment(*MemberAssignment(*each))
+                )
+                for member_id, each in found.items()
+            ]
+        except Exception as failure:
+            # Perhaps one of the user's own: it fails, and nothing else does.
+            self._fail(failure)
+
+    def _group_topics(self, counts: Mapping[str, int]) -> GroupTopics:
+        racks = {}
+        for topic, count in counts.items():
+            for where in (TopicPartition(topic, number) for number in range(count)):
+                leader = self._cluster.leader(where)
+                if leader is not None and leader.broker.rack:
+                    racks[where] = leader.broker.rack
+        return GroupTopics(counts, racks)
 
     def _watch_topics(self) -> None:
         if self._counts is None or self._phase is not Phase.JOINED or self._must_rejoin:
@@ -332,9 +371,6 @@ class ClassicMember(GroupMember):
     # Syncing.
 
     def _sync(self) -> Call:
-        assignment: dict[str, list[TopicPartition]] = {}
-        if self._must_assign and self._counts is not None and self._assignor is not None:
-            assignment = self._assignor.assign(self._counts, self._read_members())
         request = SyncGroupRequest(
             group_id=self._group_id,
             generation_id=self._generation,
@@ -342,12 +378,7 @@ class ClassicMember(GroupMember):
             group_instance_id=self._settings.group_instance_id,
             protocol_type=_PROTOCOL_TYPE,
             protocol_name=None if self._assignor is None else self._assignor.name,
-            assignments=[
-                SyncGroupRequestAssignment(
-                    member_id=member_id, assignment=write_assignment(partitions)
-                )
-                for member_id, partitions in assignment.items()
-            ],
+            assignments=self._assignments,
         )
         timeout_ms = self._settings.max_poll_interval_ms + _JOIN_GRACE_MS
         return self._call(request, self._synced, timeout_ms)
@@ -359,9 +390,14 @@ class ClassicMember(GroupMember):
         if code != ErrorCode.NONE:
             self._fail(KafkaError(code, f"group {self._group_id}: {code.message}"))
             return
-        assigned = read_assignment(answer.assignment)
-        if self._assignor is not None:
-            self._assignor.assigned(assigned, self._generation)
+        try:
+            assigned, user_data = read_assignment(answer.assignment)
+            if self._assignor is not None:
+                self._assignor.assigned(assigned, self._generation, user_data)
+        except Exception as failure:
+            # Another library leads, and means something else by this assignor's name.
+            self._fail(failure)
+            return
         self._phase = Phase.JOINED
         gained = tuple(where for where in assigned if where not in self.owned)
         given_up = tuple(where for where in self.owned if where not in assigned)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection
 
-from kraftpy.client.assignors import MemberSubscription
+from kraftpy.client.assignors import MemberAssignment, MemberSubscription
 from kraftpy.client.calls import TopicPartition
 from kraftpy.protocol.codec import DecodeError, decode, encode_bytes
 from kraftpy.protocol.schema.consumer_protocol import (
@@ -49,8 +49,12 @@ def _by_topic(partitions: Collection[TopicPartition]) -> list[PartitionsOfTopic]
     return list(topics.values())
 
 
-def write_assignment(partitions: Collection[TopicPartition]) -> bytes:
-    assignment = ConsumerProtocolAssignment(assigned_partitions=_by_topic(partitions))
+def write_assignment(
+    partitions: Collection[TopicPartition], user_data: bytes | None = None
+) -> bytes:
+    assignment = ConsumerProtocolAssignment(
+        assigned_partitions=_by_topic(partitions), user_data=user_data
+    )
     return _VERSION.pack(_NEWEST) + encode_bytes(assignment, _NEWEST)
 
 
@@ -58,14 +62,20 @@ def _partitions(topics: list[PartitionsOfTopic]) -> list[TopicPartition]:
     return [TopicPartition(each.topic, number) for each in topics for number in each.partitions]
 
 
-def read_assignment(data: bytes) -> list[TopicPartition]:
-    """None is an assignment too: of members for whom the leader had nothing."""
+def read_assignment(data: bytes) -> MemberAssignment:
+    """None is an assignment too: of members for whom the leader had nothing.
+
+    Raises ValueError for words of a leader that are none.
+    """
     if not data:
-        return []
-    version = min(_VERSION.unpack_from(data)[0], _NEWEST)
-    rest = memoryview(data)[_VERSION.size :]
-    answer = decode(ConsumerProtocolAssignment, version, rest, may_have_rest=True)
-    return _partitions(answer.assigned_partitions)
+        return MemberAssignment([])
+    try:
+        version = min(_VERSION.unpack_from(data)[0], _NEWEST)
+        rest = memoryview(data)[_VERSION.size :]
+        answer = decode(ConsumerProtocolAssignment, version, rest, may_have_rest=True)
+    except (DecodeError, struct.error) as error:
+        raise ValueError(f"the leader's assignment can't be read: {error}") from error
+    return MemberAssignment(_partitions(answer.assigned_partitions), answer.user_data)
 
 
 def read_subscription(member: JoinGroupResponseMember) -> MemberSubscription:
@@ -83,4 +93,5 @@ def read_subscription(member: JoinGroupResponseMember) -> MemberSubscription:
         read.user_data,
         tuple(_partitions(read.owned_partitions)),
         read.generation_id,
+        read.rack_id or "",
     )

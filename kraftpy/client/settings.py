@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from kraftpy.client.assignors import AssignorChoice
 
 __all__ = [
     "ACKS_ALL",
@@ -126,8 +129,8 @@ class ConsumerSettings:
     group_protocol: Literal["classic", "consumer"] = "classic"
     # The consumer protocol's: None leaves the choice to the group.
     group_remote_assignor: str | None = None
-    # The classic protocol's, in the order of preference.
-    partition_assignment_strategy: tuple[str, ...] = ("range", "cooperative-sticky")
+    # The classic protocol's, in the order of preference: names, or classes of one's own.
+    partition_assignment_strategy: tuple[AssignorChoice, ...] = ("range", "cooperative-sticky")
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from kraftpy.client.admin_core import Ask, Operation
-from kraftpy.client.admin_groups import group_offsets
+from kraftpy.client.admin_groups import describe_group, group_offsets
 from kraftpy.client.calls import TopicPartition
+from kraftpy.client.group_subscription import write_assignment
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.schema import k15_describe_groups as k15
+from kraftpy.protocol.schema import k69_consumer_group_describe as k69
 from kraftpy.protocol.schema.k03_metadata import MetadataResponse
 from kraftpy.protocol.schema.k09_offset_fetch import (
     OffsetFetchRequest,
@@ -79,3 +82,28 @@ def test_offsets_that_a_transaction_may_change_are_waited_for() -> None:
         with pytest.raises(StopIteration) as ended:
             operation.send(offsets())
         assert ended.value.value[TopicPartition("t", 0)].metadata == "m"
+
+
+def test_an_assignment_that_cannot_be_read_is_described_as_none() -> None:
+    """Anybody may lead a group, and write what only its own kind understands."""
+    operation = describe_group("g")
+    next(operation)
+    operation.send(found(1))
+    absent = k69.DescribedGroup(group_id="g", error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+    operation.send(k69.ConsumerGroupDescribeResponse(groups=[absent]))
+    operation.send(found(1))
+    members = [
+        k15.DescribedGroupMember(member_id="odd", member_assignment=b"{}: nothing"),
+        k15.DescribedGroupMember(
+            member_id="even", member_assignment=write_assignment([TopicPartition("t", 2)])
+        ),
+    ]
+    group = k15.DescribedGroup(
+        group_id="g", group_state="Stable", protocol_type="consumer", members=members
+    )
+    with pytest.raises(StopIteration) as end:
+        operation.send(k15.DescribeGroupsResponse(groups=[group]))
+    assert [(each.member_id, each.assignment) for each in end.value.value.members] == [
+        ("odd", ()),
+        ("even", (TopicPartition("t", 2),)),
+    ]

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftpy.client.assignors import Assignor, MemberSubscription, assignors_named
+from kraftpy.client.assignors import (
+    Assignor,
+    AssignorChoice,
+    CountingAssignor,
+    GroupTopics,
+    MemberAssignment,
+    MemberSubscription,
+    make_assignors,
+)
+from kraftpy.client.assignors.range import RangeAssignor
 from kraftpy.client.assignors.sticky import balance
 from kraftpy.client.calls import TopicPartition
 
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
-def named(name: str) -> Assignor:
-    return assignors_named((name,))[name]
+def named(name: str) -> CountingAssignor:
+    assignor = make_assignors((name,))[name]
+    assert isinstance(assignor, CountingAssignor)
+    return assignor
 
 
 def wheres(text: str) -> list[TopicPartition]:
@@ -57,7 +72,7 @@ def test_round_robin() -> None:
 
 
 def sticky_round(
-    assignors: dict[str, Assignor], counts: dict[str, int], generation: int, **topics: str
+    assignors: dict[str, CountingAssignor], counts: dict[str, int], generation: int, **topics: str
 ) -> dict[str, list[TopicPartition]]:
     """One rebalance of eager members, each of which tells what it had."""
     subscriptions = [
@@ -174,4 +189,128 @@ def test_user_data_that_cannot_be_read_is_no_harm() -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ValueError, match="'fair' is no assignor"):
-        assignors_named(("range", "fair"))
+        make_assignors(("range", "fair"))
+
+
+# Assignors of one's own.
+
+
+class Broadcast(CountingAssignor):
+    """Everybody reads everything, and has to keep its offsets for itself."""
+
+    name = "broadcast"
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Sequence[MemberSubscription]
+    ) -> dict[str, list[TopicPartition]]:
+        return {
+            member.member_id: [
+                TopicPartition(topic, number)
+                for topic in sorted(member.topics)
+                for number in range(partition_counts.get(topic, 0))
+            ]
+            for member in members
+        }
+
+
+class Dice(CountingAssignor):
+    name = "random"
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Sequence[MemberSubscription]
+    ) -> dict[str, list[TopicPartition]]:
+        found: dict[str, list[TopicPartition]] = {each.member_id: [] for each in members}
+        for topic, count in partition_counts.items():
+            readers = [each.member_id for each in members if topic in each.topics]
+            for number in range(count):
+                found[self._random.choice(readers)].append(TopicPartition(topic, number))
+        return found
+
+
+class Nearest(Assignor):
+    """Partitions go to members in the rack of their leader, which these say in their own data."""
+
+    name = "nearest"
+
+    def __init__(self, rack: str) -> None:
+        self._rack = rack
+
+    def user_data(self) -> bytes | None:
+        return self._rack.encode()
+
+    def assign_group(
+        self, topics: GroupTopics, members: Sequence[MemberSubscription]
+    ) -> Mapping[str, MemberAssignment]:
+        found: dict[str, list[TopicPartition]] = {each.member_id: [] for each in members}
+        for topic, count in topics.partition_counts.items():
+            for where in (TopicPartition(topic, number) for number in range(count)):
+                rack = topics.leader_racks.get(where, "").encode()
+                readers = [each for each in members if topic in each.topics]
+                near = [each for each in readers if each.user_data == rack] or readers
+                taker = min(near, key=lambda each: (len(found[each.member_id]), each.member_id))
+                found[taker.member_id].append(where)
+        return {member_id: MemberAssignment(wheres) for member_id, wheres in found.items()}
+
+
+def own(choice: AssignorChoice) -> Assignor:
+    [assignor] = make_assignors((choice,)).values()
+    return assignor
+
+
+def test_assignors_of_ones_own() -> None:
+    """GRP-79: a class, and what makes one with arguments."""
+    group = members(c0="t0", c1="t0 t1", c2="t1")
+    sizes = {"t0": 2, "t1": 1}
+    found = own(Broadcast).assign_group(GroupTopics(sizes), group)
+    assert {name: list(each.partitions) for name, each in found.items()} == {
+        "c0": wheres("t0p0 t0p1"),
+        "c1": wheres("t0p0 t0p1 t1p0"),
+        "c2": wheres("t1p0"),
+    }
+    dealt = own(partial(Dice, 7)).assign_group(GroupTopics({"t0": 30, "t1": 30}), group)
+    every = sorted(where for each in dealt.values() for where in each.partitions)
+    assert every == [
+        TopicPartition(topic, number) for topic in ("t0", "t1") for number in range(30)
+    ]
+    assert {where.topic for where in dealt["c0"].partitions} == {"t0"}
+    assert {where.topic for where in dealt["c2"].partitions} == {"t1"}
+
+
+def test_a_rack_in_the_members_own_data() -> None:
+    """GRP-80."""
+    first, second = own(partial(Nearest, "rack1")), own(partial(Nearest, "rack2"))
+    group = [
+        MemberSubscription("c0", frozenset(["t0"]), first.user_data()),
+        MemberSubscription("c1", frozenset(["t0"]), second.user_data()),
+    ]
+    racks = dict(
+        zip(wheres("t0p0 t0p1 t0p2 t0p3"), ["rack2", "rack1", "rack2", "rack3"], strict=True)
+    )
+    found = first.assign_group(GroupTopics({"t0": 4}, racks), group)
+    assert {name: list(each.partitions) for name, each in found.items()} == {
+        "c0": wheres("t0p1 t0p3"),
+        "c1": wheres("t0p0 t0p2"),
+    }
+
+
+class Impostor(Broadcast):
+    name = "range"
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [(Broadcast, Broadcast), ("range", Impostor), (Impostor,), ("range", "range")],
+    ids=["twice", "beside", "instead", "named twice"],
+)
+def test_a_name_that_is_taken_is_refused(choices: tuple[AssignorChoice, ...]) -> None:
+    """GRP-79: all members must mean the same by it."""
+    with pytest.raises(ValueError, match="more than one assignor"):
+        make_assignors(choices)
+    assert list(make_assignors((RangeAssignor, Broadcast, "sticky"))) == [
+        "range",
+        "broadcast",
+        "sticky",
+    ]

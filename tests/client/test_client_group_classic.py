@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 import pytest
 from client.fake_cluster import FakeCluster
 from client.group_script import Script, poll
 
+from kraftpy.client.assignors import (
+    Assignor,
+    AssignorChoice,
+    GroupTopics,
+    MemberAssignment,
+    MemberSubscription,
+)
 from kraftpy.client.calls import TopicPartition
 from kraftpy.client.consumer_core import ConsumerCore
 from kraftpy.client.errors import ConnectionLost, Evidence, KafkaError
@@ -37,7 +44,11 @@ from kraftpy.protocol.schema.k11_join_group import (
 )
 from kraftpy.protocol.schema.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 from kraftpy.protocol.schema.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse
-from kraftpy.protocol.schema.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+from kraftpy.protocol.schema.k14_sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
 from kraftpy.records.builder import BatchBuilder
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -47,7 +58,7 @@ REVOKED, LOST, ASSIGNED = RebalanceKind.REVOKED, RebalanceKind.LOST, RebalanceKi
 class Kit:
     """One subscriber of `t`, which has two partitions."""
 
-    def __init__(self, assignor: str = "range", **settings: object) -> None:
+    def __init__(self, assignor: AssignorChoice = "range", **settings: object) -> None:
         self.cluster = FakeCluster()
         self.settings = ConsumerSettings(
             group_id="g",
@@ -55,7 +66,7 @@ class Kit:
             auto_offset_reset="earliest",
             **settings,  # type: ignore[arg-type]
         )
-        self.assignor = assignor
+        self.assignor = assignor if isinstance(assignor, str) else assignor().name
         self.consumer = ConsumerCore(
             list(self.cluster.addresses.values()), self.settings, Random(1)
         )
@@ -93,6 +104,10 @@ class Kit:
         for number in range(count):
             builder.append(None, b"%d" % number, timestamp_ms=1)
         self.cluster.partitions[where].append(builder.build())
+
+
+def partitions_in(given: SyncGroupRequestAssignment) -> list[TopicPartition]:
+    return list(read_assignment(given.assignment).partitions)
 
 
 def committed(error: ErrorCode = ErrorCode.NONE) -> OffsetCommitResponse:
@@ -144,7 +159,7 @@ def test_the_leader_assigns_for_all_also_topics_that_it_did_not_know() -> None:
     kit.script.answer(JoinGroupRequest, answer)
     kit.script.wait(1_000)
     sync = kit.sync(T0)
-    assert {each.member_id: read_assignment(each.assignment) for each in sync.assignments} == {
+    assert {each.member_id: partitions_in(each) for each in sync.assignments} == {
         "me": [T0],
         "you": [T1, TopicPartition("u", 0)],
     }
@@ -172,7 +187,7 @@ def test_the_leader_looks_at_the_topics_before_it_assigns() -> None:
     kit.script.answer(JoinGroupRequest, answer)
     kit.script.wait(1_000)
     [mine] = kit.sync().assignments
-    assert len(read_assignment(mine.assignment)) == 3
+    assert len(partitions_in(mine)) == 3
 
 
 def test_heartbeats_go_on_without_polls_and_partitions_move_only_with_one() -> None:
@@ -370,3 +385,127 @@ def test_settings_that_contradict_are_refused() -> None:
     with pytest.raises(ValueError, match="heartbeat_interval_ms"):
         ConsumerSettings(group_id="g", heartbeat_interval_ms=45_000)
     ConsumerSettings(group_id="g", heartbeat_interval_ms=44_999)
+
+
+# Assignors of one's own.
+
+
+class Echo(Assignor):
+    """Gives everything to the member that asks the loudest, and tells each what it asked for."""
+
+    name = "echo"
+    heard: bytes | None = None
+
+    def user_data(self) -> bytes | None:
+        return b"me!"
+
+    def assigned(
+        self,
+        partitions: Sequence[TopicPartition],
+        generation: int,
+        user_data: bytes | None = None,
+    ) -> None:
+        Echo.heard = user_data
+
+    def assign_group(
+        self, topics: GroupTopics, members: Sequence[MemberSubscription]
+    ) -> Mapping[str, MemberAssignment]:
+        loudest = max(members, key=lambda each: (each.user_data or b"").count(b"!"))
+        every = [
+            TopicPartition(topic, number)
+            for topic, count in topics.partition_counts.items()
+            for number in range(count)
+        ]
+        return {
+            each.member_id: MemberAssignment(every if each is loudest else [], each.user_data)
+            for each in members
+        }
+
+
+def led_by_us(kit: Kit) -> SyncGroupRequest:
+    """Two members, of which this one leads; what it assigns."""
+    metadata = write_subscription(["t"], b"me!!", (), -1, "")
+    answer = JoinGroupResponse(
+        generation_id=1,
+        protocol_name=kit.assignor,
+        leader="me",
+        member_id="me",
+        members=[
+            JoinGroupResponseMember(
+                member_id="me", metadata=write_subscription(["t"], b"me!", (), -1, "")
+            ),
+            JoinGroupResponseMember(member_id="you", metadata=metadata),
+        ],
+    )
+    kit.script.answer(JoinGroupRequest, answer)
+    kit.script.wait(1_000)
+    return kit.script.expect(SyncGroupRequest)[1]
+
+
+def test_an_assignor_of_ones_own_hears_and_says_more_than_partitions() -> None:
+    """GRP-79."""
+    kit = Kit(Echo)
+    call, join = kit.script.expect(JoinGroupRequest)
+    [protocol] = join.protocols
+    member = JoinGroupResponseMember(member_id="me", metadata=protocol.metadata)
+    assert (protocol.name, read_subscription(member).user_data) == ("echo", b"me!")
+    kit.script.waiting.append(call)
+    sync = led_by_us(kit)
+    assert {each.member_id: read_assignment(each.assignment) for each in sync.assignments} == {
+        "me": ([], b"me!"),
+        "you": ([T0, T1], b"me!!"),
+    }
+    kit = Kit(Echo)
+    kit.join(1)
+    assignment = write_assignment([T1], b"well")
+    kit.script.answer(SyncGroupRequest, SyncGroupResponse(assignment=assignment))
+    assert poll(kit.script, kit.group) == [Rebalance(ASSIGNED, (T1,))]
+    assert Echo.heard == b"well"
+
+
+class Mute(Assignor):
+    """Can't assign."""
+
+    name = "mute"
+
+    def assign_group(
+        self, topics: GroupTopics, members: Sequence[MemberSubscription]
+    ) -> Mapping[str, MemberAssignment]:
+        raise ArithmeticError("too many members")
+
+
+class Broken(Mute):
+    name = "broken"
+
+    def user_data(self) -> bytes | None:
+        raise LookupError("nothing to say")
+
+
+def test_an_assignor_that_fails_is_told_to_the_user_and_harms_nothing_else() -> None:
+    """GRP-79: by the leader, and before anything was said."""
+    kit = Kit(Mute)
+    metadata = write_subscription(["t"], None, (), -1, "")
+    member = JoinGroupResponseMember(member_id="me", metadata=metadata)
+    answer = JoinGroupResponse(
+        generation_id=1, protocol_name="mute", leader="me", member_id="me", members=[member]
+    )
+    kit.script.answer(JoinGroupRequest, answer)
+    kit.script.wait(1_000)
+    assert isinstance(kit.group.failure, ArithmeticError)
+    kit.script.wait(100_000)
+    assert kit.script.waiting == []
+    kit = Kit(Broken)
+    kit.script.turn()
+    assert isinstance(kit.group.failure, LookupError)
+    assert kit.script.waiting == []
+
+
+@pytest.mark.parametrize("words", [b"\0", b"\xff\xff", b"\0\1\0\0\0\x7f", b"{}: nothing"])
+def test_an_assignment_that_cannot_be_read_is_told_to_the_user(words: bytes) -> None:
+    """Another library leads, and writes something else."""
+    kit = Kit()
+    kit.join(1)
+    kit.script.answer(SyncGroupRequest, SyncGroupResponse(assignment=words))
+    assert isinstance(kit.group.failure, ValueError)
+    kit.script.wait(100_000)
+    assert kit.script.waiting == []

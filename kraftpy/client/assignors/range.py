@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kraftpy.client.assignors.assignor import Assignment, Assignor, MemberSubscription
+from kraftpy.client.assignors.assignor import Assignment, CountingAssignor, MemberSubscription
 from kraftpy.client.calls import TopicPartition
 
 __all__ = ["RangeAssignor"]
 
 
-class RangeAssignor(Assignor):
+class RangeAssignor(CountingAssignor):
     name = "range"
 
     def assign(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kraftpy.client.assignors.assignor import Assignment, Assignor, MemberSubscription
+from kraftpy.client.assignors.assignor import Assignment, CountingAssignor, MemberSubscription
 from kraftpy.client.calls import TopicPartition
 
 __all__ = ["RoundRobinAssignor"]
 
 
-class RoundRobinAssignor(Assignor):
+class RoundRobinAssignor(CountingAssignor):
     name = "roundrobin"
 
     def assign(

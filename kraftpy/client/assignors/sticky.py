@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-from kraftpy.client.assignors.assignor import Assignment, Assignor, MemberSubscription
+from kraftpy.client.assignors.assignor import Assignment, CountingAssignor, MemberSubscription
 from kraftpy.client.calls import TopicPartition
 from kraftpy.protocol.codec import DecodeError, decode, encode_bytes
 from kraftpy.protocol.schema.consumer_protocol import TopicPartition as PartitionsOfTopic
@@ -37,7 +37,7 @@ class StickyUserData(Message, versions="0-1", flexible="none"):
     generation: int = int32("1+", default=-1)
 
 
-class StickyAssignor(Assignor):
+class StickyAssignor(CountingAssignor):
     name = "sticky"
 
     def __init__(self) -> None:
@@ -55,7 +55,12 @@ class StickyAssignor(Assignor):
         )
         return encode_bytes(data, 1)
 
-    def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+    def assigned(
+        self,
+        partitions: Sequence[TopicPartition],
+        generation: int,
+        user_data: bytes | None = None,
+    ) -> None:
         self._previous = partitions
         self._generation = generation
 
@@ -65,7 +70,7 @@ class StickyAssignor(Assignor):
         return balance(partition_counts, [_with_previous(member) for member in members])
 
 
-class CooperativeStickyAssignor(Assignor):
+class CooperativeStickyAssignor(CountingAssignor):
     name = "cooperative-sticky"
     is_cooperative = True
 
@@ -75,7 +80,12 @@ class CooperativeStickyAssignor(Assignor):
     def user_data(self) -> bytes | None:
         return _GENERATION.pack(self._generation)
 
-    def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+    def assigned(
+        self,
+        partitions: Sequence[TopicPartition],
+        generation: int,
+        user_data: bytes | None = None,
+    ) -> None:
         self._generation = generation
 
     def assign(

@@ -272,7 +272,8 @@ class RawMember:
         )
         self._check(synced.error_code)
         self._generation = answer.generation_id
-        found = [self._keys.key_of(*where) for where in read_assignment(synced.assignment)]
+        assigned = read_assignment(synced.assignment).partitions
+        found = [self._keys.key_of(*where) for where in assigned]
         self._owned = sorted(key for key in found if key is not None)
 
     async def _join_group(self, subscribed: Sequence[int]) -> Any:
