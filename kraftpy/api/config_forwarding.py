@@ -3,7 +3,8 @@
 The controller judges a broker's keys one by one; only the broker knows what else it is configured
 with, and so whether all of it fits together. A resource that it refuses goes no further, the others
 travel to the controller, and the client gets one answer about all of them. Nothing is refused on
-behalf of another broker: clients send such requests to the broker that they are about.
+behalf of another broker: clients send such requests to the broker that they are about. Its loggers
+are its own affair (logger_levels.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 from kraftpy.api.forwarding import ForwardingHandler
 from kraftpy.api.handler import RequestContext
+from kraftpy.api.logger_levels import alter_loggers
 from kraftpy.broker.envelope import joined
 from kraftpy.broker.forwarder import Forwarder
 from kraftpy.broker.metadata_view import BrokerMetadata
@@ -51,19 +53,22 @@ class ConfigForwardingHandler(ForwardingHandler):
         self._config = config
 
     def handle(self, request: Any, context: RequestContext) -> None:
-        refused: list[Any] = []
+        answered: list[Any] = []
+        resources: list[Any] = request.resources
+        if isinstance(request, k44.IncrementalAlterConfigsRequest):
+            answered, resources = alter_loggers(request, self._config.current.node_id)
         accepted: list[Any] = []
-        for resource in request.resources:
+        for resource in resources:
             refusal = self._refuse(resource)
             if refusal is None:
                 accepted.append(resource)
             else:
-                refused.append(self._result(resource, refusal))
-        if not refused:
+                answered.append(self._result(resource, refusal))
+        if not answered:
             self.forward(context.frame, request, context)
         elif not accepted:
             response_class: Any = API[self.api_key].response_class
-            context.respond(response_class(responses=refused))
+            context.respond(response_class(responses=answered))
         else:
             rest = type(request)(resources=accepted, validate_only=request.validate_only)
             frame = encode_request(
@@ -71,7 +76,7 @@ class ConfigForwardingHandler(ForwardingHandler):
             )
 
             def finish(response: Any) -> None:
-                response.responses += refused
+                response.responses += answered
                 context.respond(response)
 
             self.forward(joined(frame), request, context, finish)

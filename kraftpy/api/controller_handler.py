@@ -44,6 +44,10 @@ class ControllerHandler(AdministrativeHandler):
         def reply(outcome: Answer | Refuse) -> None:
             self.reply(request, context, outcome)
 
+        self.submit(request, context, reply)
+
+    def submit(self, request: Any, context: RequestContext, reply: Reply) -> None:
+        """Ask the controller for what may be a part of the client's request."""
         channel = context.channel
         timeout_ms = getattr(request, "timeout_ms", None)
         caller = Caller(

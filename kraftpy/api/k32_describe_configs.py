@@ -7,7 +7,6 @@ The broker without a name stands for what is set for all brokers.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Final
 
@@ -28,6 +27,7 @@ from kraftpy.config.problems import ConfigurationError
 from kraftpy.config.topic_config import TopicConfig
 from kraftpy.metadata.controller.topic_names import wrong_name
 from kraftpy.metadata.records import ConfigResourceType
+from kraftpy.observe.log_levels import levels
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k32_describe_configs import (
     DescribeConfigsRequest,
@@ -54,8 +54,6 @@ _TYPE_NUMBERS: Final = {
     ConfigType.CLASS: 8,
     ConfigType.PASSWORD: 9,
 }
-# Python's names of levels that log4j calls otherwise.
-_LOG4J_LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
 class DescribeConfigsHandler(Handler):
@@ -186,20 +184,13 @@ def _synonym(synonym: Synonym) -> DescribeConfigsSynonym:
 
 
 def _loggers() -> list[DescribeConfigsResourceResult]:
-    """The loggers of this process with their levels, under log4j's names for them."""
-    manager = logging.Logger.manager
-    names = sorted(
-        name for name, logger in manager.loggerDict.items() if isinstance(logger, logging.Logger)
-    )
-    levels = {"root": logging.root.level}
-    levels |= {name: logging.getLogger(name).getEffectiveLevel() for name in names}
     return [
         DescribeConfigsResourceResult(
             name=name,
-            value=_LOG4J_LEVELS.get(shown := logging.getLevelName(level), shown),
+            value=level,
             config_source=_LOGGER_SOURCE,
             config_type=_STRING_TYPE,
             documentation=None,
         )
-        for name, level in levels.items()
+        for name, level in levels().items()
     ]

@@ -14,6 +14,7 @@ from kraftpy.api.k03_metadata import MetadataHandler
 from kraftpy.api.k29_describe_acls import DescribeAclsHandler
 from kraftpy.api.k32_describe_configs import DescribeConfigsHandler
 from kraftpy.api.k43_elect_leaders import ElectLeadersHandler
+from kraftpy.api.k44_incremental_alter_configs import IncrementalAlterConfigsHandler
 from kraftpy.api.k48_describe_client_quotas import DescribeClientQuotasHandler
 from kraftpy.api.k50_describe_user_scram_credentials import DescribeUserScramCredentialsHandler
 from kraftpy.api.k58_envelope import EnvelopeHandler
@@ -80,12 +81,18 @@ def controller_listener_handlers(
     clock: Clock,
 ) -> list[Handler]:
     """Everything on a controller's listener; `metrics` are those of its dispatcher."""
+    alter_configs = IncrementalAlterConfigsHandler(controller, clock, config.current.node_id)
     handlers: list[Handler] = [
         DescribeAclsHandler(cluster),
         DescribeConfigsHandler(cluster, config),
         DescribeControllersHandler(cluster),
         BrokerHeartbeatHandler(controller, clock),
-        *(ControllerHandler(key, controller, clock) for key in CONTROLLER_APIS),
+        *(
+            ControllerHandler(key, controller, clock)
+            for key in CONTROLLER_APIS
+            if key != alter_configs.api_key
+        ),
+        alter_configs,
         *raft_handlers(member),
     ]
     return [*handlers, EnvelopeHandler(handlers, metrics=metrics, clock=clock)]

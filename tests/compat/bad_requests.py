@@ -428,6 +428,25 @@ def _config_cases() -> Iterator[tuple[str, Case]]:
         )
     twice = [("retention.ms", SET, "1000"), ("retention.ms", DELETE, None)]
     yield "alter: a key twice", (alter(TOPIC, "good", *twice), None)
+    for node, name, operation, level in (
+        ("1", "root", SET, "DEBUG"),
+        ("1", "root", SET, "LOUD"),
+        ("1", "root", SET, None),
+        ("1", "root", DELETE, None),
+        ("1", "root", APPEND, "INFO"),
+        ("1", "root", SUBTRACT, "INFO"),
+        ("1", "none.such", SET, "INFO"),
+        ("1", "none.such", DELETE, None),
+        ("2", "root", SET, "INFO"),
+        ("", "root", SET, "INFO"),
+    ):
+        yield (
+            f"logger: {node} {name} {operation} {level}",
+            (alter(LOGGER, node, (name, operation, level)), None),
+        )
+    both = [("root", SET, "INFO"), ("root", SET, "DEBUG")]
+    yield "logger: named twice", (alter(LOGGER, "1", *both), None)
+    yield "logger: replaced", (replace_configs(LOGGER, "1", root="INFO"), None)
     for key, value in (
         ("node.id", "9"),
         ("listeners", "PLAINTEXT://:1"),

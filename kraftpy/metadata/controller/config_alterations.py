@@ -17,13 +17,13 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema import k33_alter_configs as k33
 from kraftpy.protocol.schema import k44_incremental_alter_configs as k44
 
-__all__ = ["Alteration", "increments", "kind_of", "replacement"]
+__all__ = ["Alteration", "Operation", "increments", "kind_of", "replacement"]
 
 Alteration: TypeAlias = Mapping[str, str | None] | Refusal
 """The new value of each key, None to take it away, or why the request makes no sense."""
 
 
-class _Operation(IntEnum):
+class Operation(IntEnum):
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -37,19 +37,19 @@ def increments(present: Mapping[str, str], resource: k44.AlterConfigsResource) -
         key, value = config.name, config.value
         if key in changes:
             return Refusal(ErrorCode.INVALID_REQUEST, f"{key} is named twice")
-        if config.config_operation == _Operation.DELETE:
+        if config.config_operation == Operation.DELETE:
             changes[key] = None
             continue
         if value is None:
             return Refusal(ErrorCode.INVALID_REQUEST, f"{key} can't be set to null")
-        if config.config_operation == _Operation.SET:
+        if config.config_operation == Operation.SET:
             changes[key] = value
-        elif config.config_operation in (_Operation.APPEND, _Operation.SUBTRACT):
+        elif config.config_operation in (Operation.APPEND, Operation.SUBTRACT):
             items = _items(resource.resource_type, key, present.get(key))
             if items is None:
                 message = f"{key} is no list, so that nothing can be added or taken away"
                 return Refusal(ErrorCode.INVALID_CONFIG, message)
-            if config.config_operation == _Operation.APPEND:
+            if config.config_operation == Operation.APPEND:
                 items += [each for each in value.split(",") if each not in items]
             else:
                 items = [each for each in items if each not in value.split(",")]
