@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kraftpy_spark.jobs.audit import AuditSettings, audit_lake
@@ -72,7 +72,9 @@ class Pipeline:
             if aborts:
                 producer.abort_transaction()
 
-    def ingest(self, where: str, writer: str = "w") -> None:
+    def ingest(
+        self, where: str, writer: str = "w", reached: Callable[[str, int], None] | None = None
+    ) -> None:
         frame = (
             self.spark.read.format("kraftpy")
             .options(**self.options)
@@ -81,7 +83,9 @@ class Pipeline:
             .load()
             .filter(where)
         )
-        rules = {"schema": "id BIGINT", "event_time": None, "keeps_audit": True}
+        rules: dict[str, Any] = {"schema": "id BIGINT", "event_time": None, "keeps_audit": True}
+        if reached is not None:
+            rules["reached"] = reached
         batches = batch_writer(self.spark, self.root, KeptLetters(), **rules)
         # As a writer that does not know what is there, which is what doubles come from.
         batches.write(frame, writer, 0, topic_ids=self.ids, wanted={})
@@ -167,3 +171,20 @@ def test_losses_and_doubles_are_named(pipeline: Pipeline) -> None:
     pipeline.send([replace(stamps[seq]) for seq in (4, 5, 11)])
     pipeline.ingest(f"offset in (0, 6, 7) or offset > {end - 1}", writer="late")
     assert pipeline.audit(tells=False).gaps == []
+
+
+def test_what_a_dead_writer_has_committed_is_there(pipeline: Pipeline) -> None:
+    """It died before its files were at their places: the audit puts them there."""
+
+    def die(point: str, _batch: int) -> None:
+        if point == "committed":
+            raise KeyboardInterrupt
+
+    stamps = [pipeline.stamp(NOON_MS + at) for at in range(5)]
+    pipeline.send(stamps)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.ingest("true", reached=die)
+    assert Lake(LocalFiles(pipeline.root)).visible_files() == []
+    found = pipeline.audit(tells=False)
+    assert found.is_clean, found
+    assert [each.tiers["lake"].records for each in found.buckets] == [5]

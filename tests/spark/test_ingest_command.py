@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 from kraftpy_spark.clicks import SCHEMA, Click, ClickPlan, clicks, produce_clicks
-from kraftpy_spark.jobs.ingest import main
+from kraftpy_spark.jobs.ingest import asked_to_stop, main
 from spark.spark_brokers import Route, SparkBroker
 
 if TYPE_CHECKING:
@@ -151,6 +151,19 @@ def test_records_that_were_deleted_before_they_were_read(
     assert main([*again, "--dead-letters", letters]) == 0
     assert ids(tmp_path / "lake") == [0, 3]
     assert nodes.values(letters) == [b"{"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_noted_and_a_second_one_interrupts(number: signal.Signals) -> None:
+    """An exception in the middle of a question to Spark would leave the connection beyond use."""
+    before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    with asked_to_stop() as is_stopped:
+        assert not is_stopped()
+        signal.raise_signal(number)
+        assert is_stopped()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
 
 
 def test_a_stream_goes_on_until_it_is_stopped(

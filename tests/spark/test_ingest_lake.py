@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,29 +21,30 @@ class Crash(Exception):  # noqa: N818 (it names what happens)
     """The process ends here."""
 
 
-class CrashingFiles(LocalFiles):
-    """Ends at the n-th change that is made to it."""
+class WatchedFiles(LocalFiles):
+    """Before each change that is made to it, somebody hears of its number."""
 
-    def __init__(self, root: Path, changes: int) -> None:
+    def __init__(self, root: Path, before: Callable[[int], None]) -> None:
         super().__init__(root)
-        self.left = changes
-
-    def _change(self) -> None:
-        if self.left == 0:
-            raise Crash
-        self.left -= 1
+        self._before = before
+        self._numbers = itertools.count()
 
     def create(self, path: str, content: bytes) -> bool:
-        self._change()
+        self._before(next(self._numbers))
         return super().create(path, content)
 
     def move(self, source: str, target: str) -> None:
-        self._change()
+        self._before(next(self._numbers))
         super().move(source, target)
 
     def delete(self, path: str) -> None:
-        self._change()
+        self._before(next(self._numbers))
         super().delete(path)
+
+
+def crash(wanted: int, number: int) -> None:
+    if number == wanted:
+        raise Crash
 
 
 def added(name: str, first: int, last: int, source: Source = CLICKS) -> AddedFile:
@@ -102,7 +105,7 @@ def test_a_crash_at_any_change_leaves_every_batch_once(tmp_path: Path) -> None:
     for changes in itertools.count():
         root = tmp_path / str(changes)
         crashed = False
-        files = CrashingFiles(root, changes)
+        files = WatchedFiles(root, partial(crash, changes))
         try:
             lake = Lake(files, fold_every=2)
             for commit in commits:
@@ -187,6 +190,57 @@ def test_another_process_may_finish_a_commit_and_go_on(tmp_path: Path) -> None:
     write_batch(quick, Commit("c", 0, "compact", (added("b", 0, 9),), (commit.added[0].path,)))
     slow.publish(commit)
     assert seen(tmp_path) == [f"{FOLDER}/b.parquet"]
+
+
+class Meeting:
+    """A writer, one who recovers the lake in the middle of that, and a third in the middle of both.
+
+    The third recovers the lake, too, and compacts what it finds.
+    """
+
+    def __init__(self, root: Path, when: tuple[int, int]) -> None:
+        self._when = when
+        self.met = [False, False]
+        self._third = Lake(LocalFiles(root))
+        self._second = Lake(WatchedFiles(root, self._during_recovery))
+        self.first = Lake(WatchedFiles(root, self._during_writing))
+
+    def _during_writing(self, number: int) -> None:
+        if number == self._when[0]:
+            self.met[0] = True
+            self._second.recover()
+
+    def _during_recovery(self, number: int) -> None:
+        if number == self._when[1]:
+            self.met[1] = True
+            self._third.recover()
+            paths = tuple(each.path for each in self._third.visible_files())
+            write_batch(self._third, Commit("c", 0, "compact", (added("c", 0, 19),), paths))
+
+
+def test_who_recovers_beside_a_live_writer_does_no_harm(tmp_path: Path) -> None:
+    """As an audit does: at any change, and with a third one at any change of that."""
+    files = (added("a", 0, 9), replace(added("b", 10, 19), staged=f"{FOLDER}/part-1.parquet"))
+    meetings = []
+    for at in itertools.count():
+        for then in itertools.count():
+            root = tmp_path / f"{at}-{then}"
+            meeting = Meeting(root, (at, then))
+            write_batch(meeting.first, Commit("w", 0, "append", files))
+            names = "c" if meeting.met[1] else "ab"
+            assert seen(root) == [added(name, 0, 0).path for name in names], (at, then)
+            for path in seen(root):
+                assert (root / path).read_text() == path
+            fresh = Lake(LocalFiles(root))
+            assert fresh.recover() == []
+            assert sum(each.rows for each in fresh.visible_files()) == 20
+            meetings.append(meeting.met)
+            if not meeting.met[1]:
+                break
+        if not meeting.met[0]:
+            break
+    # To publish it, two files are moved and a folder is deleted; and so is it by the second one.
+    assert meetings.count([True, True]) == 3 * 3
 
 
 def test_a_commit_that_is_not_finished_is_not_folded_away(tmp_path: Path) -> None:

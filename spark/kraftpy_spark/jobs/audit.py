@@ -63,6 +63,8 @@ class AuditSettings:
 
 
 def audit_lake(spark: SparkSession, lake: Lake, settings: AuditSettings, now_ms: int) -> Audit:
+    # What a dead writer has committed and not moved to its place would be taken for lost.
+    lake.recover()
     told = _told(spark, settings)
     # Each is read once, and looked at several times.
     topic = _topic_rows(spark, settings).persist()

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kraftpy.client.cluster import TopicInfo
     from kraftpy_spark.jobs.cluster_view import ClusterView
 
-__all__ = ["main"]
+__all__ = ["asked_to_stop", "main"]
 
 _EXAMPLES = """examples:
   kraftpy-ingest demo
@@ -52,37 +52,46 @@ def run(options: Namespace) -> int:
     _topics(options, view)
     lake = Lake(open_files(spark, options.lake))
     reporter = Reporter(sys.stdout, options.metrics)
-    job = Ingestion(
-        spark=spark,
-        lake=lake,
-        batches=arguments.batch_writer(options, spark, lake),
-        name=writer_of(open_files(spark, options.checkpoint), lake.files.root),
-        view=view,
-        reporter=reporter,
-        compact_every=options.compact_every,
-    )
     pace = Pace(options.trigger, options.max_offsets_per_trigger, options.starting_offsets)
-    with _ending_in_order():
+    with asked_to_stop() as is_stopped:
+        job = Ingestion(
+            spark=spark,
+            lake=lake,
+            batches=arguments.batch_writer(options, spark, lake),
+            name=writer_of(open_files(spark, options.checkpoint), lake.files.root),
+            view=view,
+            reporter=reporter,
+            compact_every=options.compact_every,
+            is_stopped=is_stopped,
+        )
         job.run(options.source_format, arguments.source_options(options), options.checkpoint, pace)
+        if is_stopped():
+            print("stopped; the same command goes on from the checkpoint")
     print(reporter.summary())
     print(lag_plot(reporter.reports))
     return 0
 
 
 @contextmanager
-def _ending_in_order() -> Iterator[None]:
-    """SIGTERM and Ctrl-C stop the stream; what its last batch leaves, the next run makes good."""
+def asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """Whether SIGTERM or Ctrl-C has come, which is looked at between two questions to Spark.
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+    An exception in the middle of one would leave the connection to Spark's JVM beyond use. A second
+    signal is such an exception: for those who don't want to wait.
+    """
+    came: list[int] = []
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    def note(number: int, _: object) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from the checkpoint")
+        yield lambda: bool(came)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def backfill(options: Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +67,9 @@ class Ingestion:
         view: ClusterView | None,
         reporter: Reporter,
         compact_every: int = 0,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_stopped` is asked several times a second, in the thread that runs the job."""
         self._spark = spark
         self._lake = lake
         self._batches = batches
@@ -78,17 +80,20 @@ class Ingestion:
         self._topic_ids: Mapping[str, str] = {}
         self._written: dict[int, BatchReport] = {}
         self._failure: Exception | None = None
+        self._is_stopped = is_stopped
 
     def run(
         self, source_format: str, options: Mapping[str, str], checkpoint: str, pace: Pace
     ) -> None:
-        """Until it is done, or interrupted. Raises JobFailed."""
+        """Until it is done, or stopped. Raises JobFailed."""
         self._lake.recover()
         try:
             query = self._start(source_format, options, checkpoint, pace)
             try:
                 while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]
                     self._tell(query)
+                    if self._is_stopped():
+                        break
                 self._tell(query)
             finally:
                 query.stop()
@@ -126,8 +131,10 @@ class Ingestion:
             self._failure = failure
             raise
         except Exception:
-            # Spark tells of it in one line, which is not enough for what nobody expects.
-            traceback.print_exc()
+            # Spark tells of it in one line, which is not enough for what nobody expects. That a
+            # stop ends the batch in the middle is expected.
+            if not self._is_stopped():
+                traceback.print_exc()
             raise
 
     def _check_order(self, batch: int) -> None:
