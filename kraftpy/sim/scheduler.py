@@ -5,15 +5,21 @@ trio runs tasks in batches and shuffles each. With its private flag
 shuffles it with the module's own Random, `_r`. Setting the flag and the state of `_r` makes the
 schedule a function of the seed; the shuffle is our explorer of interleavings.
 
+Other threads may have loops of their own, such as a cluster that lives in the process of its tests.
+They share the module, so the Random that takes `_r`'s place gives each thread its own: what other
+loops draw changes nothing here.
+
 Both names are private, so they are touched nowhere else. They are checked at every run; a trio
 newer than the ones we have tried must also pass the canary first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from contextlib import contextmanager
 from random import Random
+from threading import get_ident
+from typing import Any
 
 import trio
 from trio._core import _run as trio_run
@@ -34,16 +40,34 @@ class UnsupportedTrio(Exception):  # noqa: N818 (it names what was found)
 def seeded_scheduler(random: Random) -> Iterator[None]:
     """Within this, `trio.run` schedules by the state of `random`; afterwards all is as it was."""
     _require_private_names()
-    scheduler_random: Random = getattr(trio_run, _RANDOM)
+    old_random: Random = getattr(trio_run, _RANDOM)
     old_flag = getattr(trio_run, _FLAG)
-    old_state = scheduler_random.getstate()
     setattr(trio_run, _FLAG, True)
-    scheduler_random.setstate(random.getstate())
+    setattr(trio_run, _RANDOM, _RandomOfThisThread(random, old_random))
     try:
         yield
     finally:
-        scheduler_random.setstate(old_state)
+        setattr(trio_run, _RANDOM, old_random)
         setattr(trio_run, _FLAG, old_flag)
+
+
+class _RandomOfThisThread(Random):
+    """What trio draws: from `own` in the thread that made this, from `others` elsewhere."""
+
+    def __init__(self, own: Random, others: Random) -> None:
+        super().__init__(0)
+        self._thread = get_ident()
+        self._own = own
+        self._others = others
+
+    def _drawn_from(self) -> Random:
+        return self._own if get_ident() == self._thread else self._others
+
+    def random(self) -> float:
+        return self._drawn_from().random()
+
+    def shuffle(self, x: MutableSequence[Any]) -> None:
+        self._drawn_from().shuffle(x)
 
 
 def require_deterministic_trio(version: str = trio.__version__) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,39 @@ def test_same_seed_same_digest_in_process(seed: int) -> None:
     run_cluster(seed + 1_000)
     assert run_cluster(seed) == first
     assert first.trace.event_count > 1_000
+
+
+@contextmanager
+def another_loop() -> Iterator[None]:
+    """A loop of trio's in another thread, which has always something to do."""
+    is_running = threading.Event()
+    is_over = threading.Event()
+
+    async def work() -> None:
+        while not is_over.is_set():
+            is_running.set()
+            await trio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(work)
+
+    thread = threading.Thread(target=trio.run, args=(main,))
+    thread.start()
+    try:
+        assert is_running.wait(60)
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_same_seed_same_digest_beside_another_loop() -> None:
+    """JEP-140: tests run simulations while a cluster for other tests lives in the same process."""
+    expected = run_cluster(1)
+    with another_loop():
+        assert run_cluster(1) == expected
 
 
 def test_same_seed_same_digest_in_new_interpreters_and_with_other_hash_seeds() -> None:

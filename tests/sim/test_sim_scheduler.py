@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio._core import _run as trio_run
 
+from kraftpy.sim import scheduler
 from kraftpy.sim.scheduler import (
     UnsupportedTrio,
     require_deterministic_trio,
@@ -34,12 +35,14 @@ def test_canary_seeds_explore_schedules() -> None:
 
 
 def test_trio_is_as_before_afterwards() -> None:
-    flag, state = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r.getstate()
+    flag, random = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r
+    state = random.getstate()
     with seeded_scheduler(Random(1)):
         assert trio_run._ALLOW_DETERMINISTIC_SCHEDULING
-        assert trio_run._r.getstate() == Random(1).getstate()
+        assert trio_run._r.random() == Random(1).random()
     assert flag == trio_run._ALLOW_DETERMINISTIC_SCHEDULING
-    assert state == trio_run._r.getstate()
+    assert trio_run._r is random
+    assert random.getstate() == state
 
 
 def test_an_old_trio_is_refused() -> None:
@@ -49,18 +52,10 @@ def test_an_old_trio_is_refused() -> None:
 
 def test_an_untried_trio_must_pass_the_canary(monkeypatch: pytest.MonkeyPatch) -> None:
     require_deterministic_trio("0.99.0")
-    # A trio that looks the same but shuffles with something else.
-    monkeypatch.setattr(
-        trio_run, "list", lambda tasks: Random().sample([*tasks], len(tasks)), False
-    )
-    monkeypatch.setattr(trio_run, "_r", _Unshuffling())
+    # A trio that looks the same but shuffles with something else, so that seeds have no influence.
+    monkeypatch.setattr(scheduler._RandomOfThisThread, "shuffle", lambda self, batch: None)
     with pytest.raises(UnsupportedTrio, match=r"0\.99\.0"):
         require_deterministic_trio("0.99.0")
-
-
-class _Unshuffling(Random):
-    def shuffle(self, x: object) -> None:
-        """Leave the order alone, so that the seed has no influence."""
 
 
 @pytest.mark.parametrize("name", ["_ALLOW_DETERMINISTIC_SCHEDULING", "_r"])
