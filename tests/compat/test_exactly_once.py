@@ -60,6 +60,12 @@ class Copier:
     def target(self) -> str:
         return f"target-{self.name}"
 
+    def last_words(self) -> str:
+        """Why it copies nothing any more, if it said so."""
+        self.process.kill()
+        told, complaints = self.process.communicate()
+        return f"{self.name}: {told.split()} {complaints}"
+
     def end(self) -> None:
         told, complaints = self.process.communicate(timeout=SECONDS)
         print(f"{self.name}: {told.split()}")
@@ -126,7 +132,7 @@ class Filler:
 
 
 def committed_values(bootstrap: str, topic: str, count: int, *, to_end: bool) -> list[int]:
-    """What is committed, when there are so many at least or the time is over."""
+    """What is committed, when there are so many at least, or nothing more comes."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -149,6 +155,7 @@ def committed_values(bootstrap: str, topic: str, count: int, *, to_end: bool) ->
             if message.error() is None:
                 values.append(int(message.value() or b""))
                 at_end.discard(partition)
+                deadline = time.monotonic() + SECONDS
             else:
                 at_end.add(partition)
         if time.monotonic() > deadline:
@@ -215,6 +222,6 @@ async def test_every_effect_once_while_nodes_are_killed(tmp_path: Path, probe: P
                 filler.stop()
             for each in started:
                 values = await committed(cluster, each, filler.count, to_end=True)
-                assert values == list(range(filler.count)), each.name
+                assert values == list(range(filler.count)), each.last_words()
             for each in started:
                 await trio.to_thread.run_sync(each.end)
