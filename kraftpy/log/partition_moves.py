@@ -86,14 +86,14 @@ class MovablePartitions(Partitions):
             future = await self._future_in(target, topic_partition)
             current = source.logs[topic_partition]
         while True:
-            while await copy_step(current, future):
-                pass
             async with self._turn(topic_partition):
                 if (
                     source.logs.get(topic_partition) is not current
                     or target.futures.get(topic_partition) is not future
                 ):
                     raise StorageError(f"{current.directory} has gone while it was moved")
+                if await copy_step(current, future):
+                    continue
                 # From here to the swap nothing may wait.
                 if has_caught_up(current, future):
                     self._swap(source, target, current, future)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
@@ -368,20 +368,46 @@ class Partitions:
         """As `log.truncate_to`, with checkpoints on disk that are not beyond the new end.
 
         Else a crash later could leave segments unrecovered, or uncleaned, that were written since.
+        A copy of the log in another directory is cut first.
         """
-        async with self._cleaner.paused(log.topic_partition):
-            await self._cleaner.lower_checkpoint(log, offset)
-            if not await log.truncate_to(offset):
+        async with self._truncation(log) as (current, future):
+            if future is not None:
+                # If it fails, only the move suffers.
+                with suppress(StorageError):
+                    await future.truncate_to(offset)
+            await self._cleaner.lower_checkpoint(current, offset)
+            if not await current.truncate_to(offset):
                 return False
-            await self._lower_checkpoints(log)
+            await self._lower_checkpoints(current)
         return True
 
     async def truncate_fully(self, log: PartitionLog, start_offset: int) -> None:
         """As `log.truncate_fully_and_start_at`, likewise."""
-        async with self._cleaner.paused(log.topic_partition):
-            await self._cleaner.lower_checkpoint(log, start_offset)
-            await log.truncate_fully_and_start_at(start_offset)
-            await self._lower_checkpoints(log)
+        async with self._truncation(log) as (current, future):
+            if future is not None:
+                with suppress(StorageError):
+                    await future.truncate_fully_and_start_at(start_offset)
+            await self._cleaner.lower_checkpoint(current, start_offset)
+            await current.truncate_fully_and_start_at(start_offset)
+            await self._lower_checkpoints(current)
+
+    @asynccontextmanager
+    async def _truncation(
+        self, log: PartitionLog
+    ) -> AsyncIterator[tuple[PartitionLog, PartitionLog | None]]:
+        """The log to cut, and its copy if it is being moved: nothing is copied or swapped within.
+
+        Another log may have taken the place of `log` before it was our turn; but not one of another
+        topic of that name.
+        """
+        topic_partition = log.topic_partition
+        topic_id = self.topic_id(topic_partition)
+        async with self._turn(topic_partition), self._cleaner.paused(topic_partition):
+            current = self.get(topic_partition)
+            if current is None or self.topic_id(topic_partition) != topic_id:
+                yield log, None
+            else:
+                yield current, self.future(topic_partition)
 
     async def _lower_checkpoints(self, log: PartitionLog) -> None:
         directory = self.directory_of(log.topic_partition)

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 import trio
+import trio.testing
 from log_home import SMALL, TOPIC_ID, Home, open_handles
 from log_rig import batch, marker, values_in
 from trio.testing import MockClock
@@ -17,6 +18,7 @@ from kraftpy.log.handles import PooledFile
 from kraftpy.log.manager import LogManager
 from kraftpy.log.offsets import Isolation
 from kraftpy.log.partition_log import PartitionLog
+from kraftpy.protocol.ids import Uuid
 from kraftpy.records.validation import AppendOrigin
 from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk import MemoryDisk, Recording
@@ -35,6 +37,19 @@ async def filled(manager: LogManager, home: Home, count: int = 40) -> PartitionL
     log = await manager.get_or_create(T, topic_id=TOPIC_ID, directory=home.a)
     for number in range(count):
         log.append_as_leader(batch(b"%d" % number), number // 10)
+    return log
+
+
+async def half_moved(manager: LogManager, home: Home, count: int) -> PartitionLog:
+    """A log of which a half is in the other directory, where its move was interrupted."""
+    log = await filled(manager, home, count)
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(manager.move, T, home.b, Holder(log).swap)
+            while (future := manager.future(T)) is None or future.log_end_offset < count // 2:
+                await trio.lowlevel.checkpoint()
+            scope.cancel()
+    assert manager.get(T) is log
     return log
 
 
@@ -118,18 +133,12 @@ async def test_what_was_cut_off_meanwhile_does_not_move(
 ) -> None:
     """The current log was truncated and written anew, and is longer than before: epochs tell."""
     async with home.manager().running() as manager:
-        holder = Holder(await filled(manager, home, 80))
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(manager.move, T, home.b, holder.swap)
-                while (future := manager.future(T)) is None or future.log_end_offset < 40:
-                    await trio.lowlevel.checkpoint()
-                scope.cancel()
-        assert holder.swaps == 0
-        log = holder.log
-        await manager.truncate(log, 25)
+        log = await half_moved(manager, home, 80)
+        # Not by the manager, which would cut the copy too, if it can be reached.
+        await log.truncate_to(25)
         for number in range(25, 120):
             log.append_as_leader(batch(b"other %d" % number), 7)
+        holder = Holder(log)
         await manager.move(T, home.b, holder.swap)
         expected = {n: b"%d" % n for n in range(25)} | {n: b"other %d" % n for n in range(25, 120)}
         assert values_in(holder.log) == expected
@@ -141,21 +150,121 @@ async def test_a_longer_copy_of_what_was_cut_off_is_not_taken_for_the_log(
 ) -> None:
     """A future log with all of the current one has won; offsets alone don't tell that."""
     async with home.manager().running() as manager:
-        holder = Holder(await filled(manager, home, 80))
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(manager.move, T, home.b, holder.swap)
-                while (future := manager.future(T)) is None or future.log_end_offset < 40:
-                    await trio.lowlevel.checkpoint()
-                scope.cancel()
-        await manager.truncate(holder.log, 25)
-        holder.log.append_as_leader(batch(b"other"), 9)
+        log = await half_moved(manager, home, 80)
+        await log.truncate_to(25)
+        log.append_as_leader(batch(b"other"), 9)
     async with home.manager().running() as manager:
-        log, future = manager.get(T), manager.future(T)
-        assert log is not None
+        current, future = manager.get(T), manager.future(T)
+        assert current is not None
         assert future is not None
         assert future.log_end_offset >= 40
-        assert values_in(log) == {n: b"%d" % n for n in range(25)} | {25: b"other"}
+        assert values_in(current) == {n: b"%d" % n for n in range(25)} | {25: b"other"}
+
+
+async def test_truncation_cuts_the_copy(home: Home, autojump_clock: MockClock) -> None:
+    """REP-88: and a restart doesn't take the copy for the log, with what was cut off in it."""
+    async with home.manager().running() as manager:
+        log = await half_moved(manager, home, 80)
+        await manager.truncate(log, 25)
+        future = manager.future(T)
+        assert future is not None
+        assert values_in(future) == values_in(log) == {n: b"%d" % n for n in range(25)}
+        assert future.epochs.entries == log.epochs.entries
+    async with home.manager().running() as manager:
+        current = manager.get(T)
+        assert current is not None
+        assert current.log_end_offset == 25
+
+
+async def test_a_log_that_begins_anew_below_the_copy(home: Home, autojump_clock: MockClock) -> None:
+    """The leader has less than this log had ever kept: what comes then moves, from its start."""
+    async with home.manager().running() as manager:
+        log = await half_moved(manager, home, 80)
+        future = manager.future(T)
+        assert future is not None
+        log.update_high_watermark(80)
+        log.raise_log_start(30)
+        future.update_high_watermark(40)
+        future.raise_log_start(30)
+        await manager.truncate_fully(log, 10)
+        assert (future.log_start_offset, future.log_end_offset) == (10, 10)
+        for number in range(10, 60):
+            log.append_as_leader(batch(b"other %d" % number), 9)
+        holder = Holder(log)
+        await manager.move(T, home.b, holder.swap)
+        assert values_in(holder.log) == {n: b"other %d" % n for n in range(10, 60)}
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_a_log_is_not_swapped_while_it_is_cut(
+    home: Home, autojump_clock: MockClock, is_whole: bool
+) -> None:
+    """Or the old one would be cut, and the new one have it all."""
+    disk = MemoryDisk(clock=MemoryClock(), random=Random(5))
+    home.disk = disk
+    async with home.manager().running() as manager:
+        holder = Holder(await half_moved(manager, home, 80))
+        log = holder.log
+        slowness = disk.inject(SlowDisk(least_seconds=0.01))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(manager.move, T, home.b, holder.swap)
+            if is_whole:
+                await manager.truncate_fully(log, 25)
+            else:
+                await manager.truncate(log, 25)
+            assert holder.log.log_end_offset == 25
+        disk.heal(slowness)
+        assert holder.swaps == 1
+        assert values_in(holder.log) == ({} if is_whole else {n: b"%d" % n for n in range(25)})
+
+
+async def test_who_comes_too_late_to_cut_the_old_log_cuts_the_new_one(
+    home: Home, autojump_clock: MockClock
+) -> None:
+    async with home.manager().running() as manager:
+        holder = Holder(await filled(manager, home, 80))
+        old = holder.log
+        await manager.move(T, home.b, holder.swap)
+        assert await manager.truncate(old, 25)
+        assert values_in(holder.log) == {n: b"%d" % n for n in range(25)}
+        await manager.truncate_fully(old, 12)
+        assert (holder.log.log_start_offset, holder.log.log_end_offset) == (12, 12)
+
+
+async def test_a_log_is_not_cut_for_another_topic_of_its_name(
+    home: Home, autojump_clock: MockClock
+) -> None:
+    """It was made while the truncation of the deleted one waited for its turn."""
+    disk = MemoryDisk(clock=MemoryClock(), random=Random(5))
+    home.disk = disk
+    other_id = Uuid(b"o" * 16)
+    async with home.manager().running() as manager:
+        old = await filled(manager, home)
+        disk.inject(SlowDisk(least_seconds=0.01))
+
+        async def make() -> None:
+            new = await manager.get_or_create(T, topic_id=other_id, directory=home.a)
+            new.append_as_leader(batch(b"new"), 0)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(manager.delete, T)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(make)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(manager.truncate, old, 0)
+        log = manager.get(T)
+        assert log is not None
+        assert values_in(log) == {0: b"new"}
+
+
+async def test_a_copy_that_can_not_be_cut_is_no_reason_not_to_cut_the_log(
+    home: Home, autojump_clock: MockClock
+) -> None:
+    async with home.manager().running() as manager:
+        log = await half_moved(manager, home, 80)
+        manager.directories[1].fail("by test")
+        assert await manager.truncate(log, 25)
+        assert log.log_end_offset == 25
 
 
 async def test_a_log_that_begins_behind_the_copy(home: Home, autojump_clock: MockClock) -> None:
