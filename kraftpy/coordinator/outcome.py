@@ -35,7 +35,7 @@ class CoordinatorError(Exception):
         self.message = code.message if message is None else message
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CoordinatorRecord:
     """A key and its value, as messages of `protocol/schema`; without a value it deletes the key."""
 

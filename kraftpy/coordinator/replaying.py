@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 from kraftpy.coordinator.outcome import CoordinatorRecord
 from kraftpy.coordinator.ports import Machine
@@ -51,16 +52,19 @@ def replay_batches(
             raise CorruptRecord(
                 f"the batch that ends at offset {batch.last_offset} has a wrong CRC"
             )
-        for record in records_of(batch, max_bytes=_BATCH_BYTES_MAX):
-            if record.offset < timeline.last_written:
-                continue
-            if isinstance(batch, RecordBatch) and batch.is_control:
-                _replay_control(batch, record, machine)
-            else:
-                _replay_data(batch, record, machine, types)
-            count += 1
-            if count % _RECORDS_IN_A_PIECE == 0:
-                yield
+        timeline.committed(min(high_watermark, timeline.last_written))
+        is_settled = timeline.last_written <= batch.last_offset < high_watermark
+        with timeline.settled_history() if is_settled else nullcontext():
+            for record in records_of(batch, max_bytes=_BATCH_BYTES_MAX):
+                if record.offset < timeline.last_written:
+                    continue
+                if isinstance(batch, RecordBatch) and batch.is_control:
+                    _replay_control(batch, record, machine)
+                else:
+                    _replay_data(batch, record, machine, types)
+                count += 1
+                if count % _RECORDS_IN_A_PIECE == 0:
+                    yield
         timeline.written(max(timeline.last_written, batch.last_offset + 1))
         timeline.committed(min(high_watermark, timeline.last_written))
 
@@ -79,10 +83,10 @@ def _replay_data(batch: AnyBatch, record: Record, machine: Machine, types: Recor
     except UnknownRecordTypeError as error:
         log.warning("%s at offset %d, passed over", error, record.offset)
         return
-    decoded = CoordinatorRecord(key)
-    if record.value is not None:
-        value, version = types.decode_value(key, record.value)
-        decoded = CoordinatorRecord(key, value, version)
+    if record.value is None:
+        decoded = CoordinatorRecord(key)
+    else:
+        decoded = CoordinatorRecord(key, *types.decode_value(key, record.value))
     producer_id, producer_epoch = -1, -1
     if isinstance(batch, RecordBatch) and batch.is_transactional:
         producer_id, producer_epoch = batch.producer_id, batch.producer_epoch

@@ -9,6 +9,7 @@ its state already, because the next operation must see them. Two questions follo
 Each change notes the value that it replaces in a journal; `Timeline.written` closes the part of
 the journal that belongs to the records of one batch, `committed` drops the parts of batches that
 can't be lost any more. A key that has not changed lately costs nothing but its place in a dict.
+Records that are replayed from a log and committed already need no journal (`settled_history`).
 
 Invariants:
 - last_committed <= last_written.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from contextlib import contextmanager
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from kraftpy.world import InternalInvariant
@@ -50,15 +52,28 @@ _Change: TypeAlias = tuple[_Versioned, Any, Any]
 class Timeline:
     """The offsets up to which a shard has written and committed, and its journal."""
 
-    __slots__ = ("_open", "_parts", "last_committed", "last_written")
+    __slots__ = ("_open", "_parts", "is_journaled", "last_committed", "last_written")
 
     def __init__(self) -> None:
         self.last_written = 0
         self.last_committed = 0
+        # Whether changes can be taken back.
+        self.is_journaled = True
         # Of records that are replayed but not yet appended.
         self._open: list[_Change] = []
         # (offset behind its records, changes), oldest first; only what is not committed.
         self._parts: deque[tuple[int, list[_Change]]] = deque()
+
+    @contextmanager
+    def settled_history(self) -> Iterator[None]:
+        """What is changed in here is committed as soon as it is written; nobody may look before."""
+        if self._open or self._parts:
+            raise InternalInvariant("timeline.history-not-settled")
+        self.is_journaled = False
+        try:
+            yield
+        finally:
+            self.is_journaled = True
 
     def note(self, place: _Versioned, key: Any, old: Any) -> None:
         self._open.append((place, key, old))
@@ -168,6 +183,8 @@ class TimelineMap(Generic[_Key, _Value]):
     # For the timeline.
 
     def _note(self, key: _Key) -> None:
+        if not self._timeline.is_journaled:
+            return
         old = self._items.get(key, _ABSENT)
         if self._older is None:
             self._older = {}
@@ -218,10 +235,11 @@ class TimelineValue(Generic[_Value]):
 
     @value.setter
     def value(self, value: _Value) -> None:
-        if self._older is None:
-            self._older = []
-        self._older.append(self._value)
-        self._timeline.note(self, None, self._value)
+        if self._timeline.is_journaled:
+            if self._older is None:
+                self._older = []
+            self._older.append(self._value)
+            self._timeline.note(self, None, self._value)
         self._value = value
 
     @property

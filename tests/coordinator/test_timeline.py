@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftpy.coordinator.timeline import Timeline, TimelineMap, TimelineValue
+from kraftpy.world import InternalInvariant
 
 
 def test_a_committed_read_does_not_see_what_may_be_lost() -> None:
@@ -47,6 +49,27 @@ def test_a_revert_takes_back_what_was_not_written_and_nothing_else() -> None:
     timeline.committed(1)
     assert count.committed == 1
     assert not count.is_uncommitted
+
+
+def test_a_settled_history_is_committed_at_once() -> None:
+    timeline = Timeline()
+    names: TimelineMap[str, int] = TimelineMap(timeline)
+    count = TimelineValue(timeline, 0)
+    with timeline.settled_history():
+        names["a"] = names["b"] = 1
+        names["a"] = 2
+        names.pop("b")
+        count.value = 7
+    assert dict(names.committed_items()) == {"a": 2}
+    assert (count.committed, count.is_uncommitted, names.is_uncommitted("b")) == (7, False, False)
+    # From there on all is as ever.
+    names["a"] = 3
+    count.value = 8
+    assert (names.committed_get("a"), count.committed) == (2, 7)
+    with pytest.raises(InternalInvariant), timeline.settled_history():
+        pass
+    timeline.revert()
+    assert (names["a"], count.value) == (2, 7)
 
 
 @dataclass

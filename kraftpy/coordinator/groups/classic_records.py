@@ -28,7 +28,7 @@ _VALUE_VERSION: Final = 3
 _NOT_SAID: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClassicGroupRecord(CoordinatorRecord):
     """A record of a group that is in memory."""
 
