@@ -106,7 +106,9 @@ def assemble_transactions(
     host = CoordinatorHost(
         TRANSACTION_TOPIC,
         clock,
-        lambda context: TransactionMachine(context, settings.transactions, sender),
+        lambda context: TransactionMachine(
+            context, settings.transactions, sender, provide_producer_id
+        ),
         TRANSACTION_RECORDS,
         ShardSettings(write_timeout_ms=settings.request_timeout_ms),
         load_buffer_bytes=settings.load_buffer_bytes,

@@ -125,11 +125,14 @@ class CoordinatorBroker:
             self.transactions,
             TransactionSettings(),
             shard_of=lambda transactional_id: 0,
-            provide_producer_id=lambda provided: provided(self._new_producer_id()),
+            provide_producer_id=self.provide_producer_id,
             clock=self.clock,
         )
         for runtime in self.runtimes():
             runtime.publish(ImageChanges(EMPTY_IMAGE, self._image), self._image)
+
+    def provide_producer_id(self, provided: Callable[[int], None]) -> None:
+        provided(self._new_producer_id())
 
     def publish(self, image: MetadataImage) -> None:
         """Newer metadata, or such as was overtaken on its way."""

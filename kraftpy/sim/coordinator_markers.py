@@ -51,7 +51,7 @@ class MarkerMessages:
 
     def machine(self, context: ShardContext) -> TransactionMachine:
         settings = TransactionSettings(abort_interval_ms=_ABORT_INTERVAL_MS)
-        return TransactionMachine(context, settings, self)
+        return TransactionMachine(context, settings, self, self._broker.provide_producer_id)
 
     def send(self, job: MarkerJob, done: Callable[[], None]) -> None:
         self._broker.decided(job)

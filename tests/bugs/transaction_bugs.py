@@ -53,7 +53,9 @@ def nobody_is_pending(self: TransactionMachine, transactional_id: str) -> bool:
     return False
 
 
-def fencing_forgets_the_epoch(self: TransactionMachine, old: Any, answer: Any) -> Any:
+def fencing_forgets_the_epoch(
+    self: TransactionMachine, old: Any, answer: Any, fresh_id: Any
+) -> Any:
     new = replace(
         machines.fenced(old, cluster_version=2, now_ms=self._context.clock.wall_ms()),
         epoch=old.epoch,

@@ -168,24 +168,53 @@ def test_shutting_out_at_the_last_epoch_does_not_overflow(level: int) -> None:
     assert rig.refused(rig.begin_init()) is CONCURRENT
     assert rig.markers.sent[0].producer_epoch == 32767
     assert rig.state is COMPLETE_ABORT
-    assert rig.init() == Identity(1500, 0)
+    # With version 2 the id was replaced by the abort, and each producer has an epoch of its own.
+    assert rig.init() == Identity(1500, 1 if level == 2 else 0)
 
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_nobody_goes_on_with_the_last_epoch(version: int) -> None:
     """TV-21: it is for markers. There is none after it, so that what it began could not end."""
-    rig = TransactionRig()
+    rig = TransactionRig(level=1)
     rig.put(transaction_in(ONGOING, epoch=32766, client_version=version))
     rig.advance(TIMEOUT_MS + 20_000)
     assert (rig.state, rig.transaction.epoch) == (COMPLETE_ABORT, 32767)
     # The producer aborts what was aborted already, and would be told the present epoch.
-    aborting = rig.begin_end(Identity(PRODUCER, 32766), is_commit=False, version=version)
+    old = Identity(PRODUCER, 32766)
+    aborting = rig.begin_end(old, is_commit=False, version=version)
     assert rig.refused(aborting) is FENCED
+    assert rig.refused(rig.begin_init(old)) is FENCED
     last = Identity(PRODUCER, 32767)
     assert rig.refused(rig.begin_add(last, A0, version=version)) is FENCED
     assert rig.refused(rig.begin_end(last, is_commit=False, version=version)) is FENCED
     assert refusal(rig, last) is FENCED
     assert rig.init() == Identity(1500, 0)
+
+
+def test_an_abort_at_the_last_epoch_leaves_its_producer_a_new_id() -> None:
+    """TV-18, TV-21: by the coordinator as by the producer. Kafka 4.3.1 answers the same."""
+    rig = TransactionRig()
+    rig.put(transaction_in(ONGOING, epoch=32766))
+    rig.has_producer_ids = False
+    rig.advance(TIMEOUT_MS + 20_000)
+    assert rig.state is ONGOING
+    rig.has_producer_ids = True
+    rig.advance(10_000)
+    [job] = rig.markers.sent
+    assert (job.producer_id, job.producer_epoch, job.is_commit) == (PRODUCER, 32767, False)
+    new = Identity(1500, 0)
+    assert (rig.state, rig.transaction.producer_id, rig.transaction.epoch) == (COMPLETE_ABORT, *new)
+    mapping = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    old, last = Identity(PRODUCER, 32766), Identity(PRODUCER, 32767)
+    assert rig.refused(rig.begin_add(old, A0)) is mapping
+    assert rig.refused(rig.begin_add(last, A0)) is mapping
+    assert rig.end(old, is_commit=False) == new
+    assert rig.refused(rig.begin_end(last, is_commit=False)) is mapping
+    assert rig.refused(rig.begin_end(old, is_commit=False, version=1)) is mapping
+    assert rig.init(old) == new
+    assert rig.refused(rig.begin_init(last)) is FENCED
+    rig.add(new, A0)
+    assert rig.end(new) == Identity(1500, 1)
 
 
 @pytest.mark.parametrize("level", [1, 2])

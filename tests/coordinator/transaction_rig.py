@@ -72,6 +72,7 @@ class TransactionRig(ShardRig[TransactionMachine]):
         self.markers = HandMarkers(writes_markers_at_once)
         self.transaction_settings = settings or TransactionSettings()
         self.next_producer_id = 1500
+        self.has_producer_ids = True
         super().__init__(
             self._make_transactions,
             TRANSACTION_RECORDS,
@@ -82,7 +83,16 @@ class TransactionRig(ShardRig[TransactionMachine]):
         )
 
     def _make_transactions(self, context: Any) -> TransactionMachine:
-        return TransactionMachine(context, self.transaction_settings, self.markers)
+        return TransactionMachine(
+            context, self.transaction_settings, self.markers, self.provide_producer_id
+        )
+
+    def provide_producer_id(self, provided: Callable[[int | ErrorCode], None]) -> None:
+        if self.has_producer_ids:
+            self.next_producer_id += 1
+            provided(self.next_producer_id - 1)
+        else:
+            provided(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     # Requests.
 

@@ -146,7 +146,12 @@ class WorldRig(TransactionRig):
         )
 
     def _make_transactions(self, context: Any) -> TransactionMachine:
-        return TransactionMachine(context, self.transaction_settings, self._whole_world.markers)
+        return TransactionMachine(
+            context,
+            self.transaction_settings,
+            self._whole_world.markers,
+            self.provide_producer_id,
+        )
 
     def fail_over(self, *, keep: int) -> None:
         """Another broker leads, whose log ends at that offset."""

@@ -150,13 +150,25 @@ def prepared(
     )
 
 
-def fenced(transaction: Transaction, *, cluster_version: int, now_ms: int) -> Transaction:
+def fenced(
+    transaction: Transaction,
+    *,
+    cluster_version: int,
+    now_ms: int,
+    next_producer_id: int = NO_PRODUCER_ID,
+) -> Transaction:
     """Aborted under an epoch that its producer does not have.
 
     There is always one more: the last epoch of a producer id is given to no producer.
     """
     if cluster_version >= FIRST_VERSION_WITH_EPOCH_BUMP:
-        return prepared(transaction, is_commit=False, client_version=cluster_version, now_ms=now_ms)
+        return prepared(
+            transaction,
+            is_commit=False,
+            client_version=cluster_version,
+            now_ms=now_ms,
+            next_producer_id=next_producer_id,
+        )
     aborted = prepared(transaction, is_commit=False, client_version=0, now_ms=now_ms)
     return replace(aborted, epoch=transaction.epoch + 1)
 

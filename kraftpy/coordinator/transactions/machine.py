@@ -51,7 +51,7 @@ from kraftpy.coordinator.transactions.identities import (
     identify,
 )
 from kraftpy.coordinator.transactions.open_transactions import OpenTransactions
-from kraftpy.coordinator.transactions.ports import MarkerJob, MarkerSender
+from kraftpy.coordinator.transactions.ports import MarkerJob, MarkerSender, ProvideProducerId
 from kraftpy.coordinator.transactions.settings import TransactionSettings
 from kraftpy.coordinator.transactions.state import (
     FIRST_VERSION_WITH_EPOCH_BUMP,
@@ -93,11 +93,17 @@ class TransactionMachine:
     """A Machine. Operations raise CoordinatorError."""
 
     def __init__(
-        self, context: ShardContext, settings: TransactionSettings, markers: MarkerSender
+        self,
+        context: ShardContext,
+        settings: TransactionSettings,
+        markers: MarkerSender,
+        provide_producer_id: ProvideProducerId,
     ) -> None:
         self._context = context
         self._settings = settings
         self._markers = markers
+        # For aborts of our own; requests bring theirs with them.
+        self._provide_producer_id = provide_producer_id
         self.transactions: TimelineMap[str, Transaction] = TimelineMap(context.timeline)
         self._last_epochs = LastEpochs()
         self._open = OpenTransactions()
@@ -114,8 +120,10 @@ class TransactionMachine:
             raise CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if old is not None and old.state is TransactionState.ONGOING:
             check_claim(old, claim)
+            if fresh_id is None and self._must_rotate(old):
+                return Outcome(answer=NEEDS_PRODUCER_ID)
             # The producer comes again until the transaction of the one before it is aborted.
-            return self._fence(old, CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS))
+            return self._fence(old, CoordinatorError(ErrorCode.CONCURRENT_TRANSACTIONS), fresh_id)
         found = identify(
             old,
             claim,
@@ -213,17 +221,29 @@ class TransactionMachine:
 
     # Ending a transaction.
 
-    def _fence(self, old: Transaction, answer: CoordinatorError | None) -> Outcome[IdentityAnswer]:
+    def _must_rotate(self, old: Transaction) -> bool:
+        """Whether a transaction that is aborted by us leaves its producer under another id."""
+        return self._bumps_epoch and old.is_exhausted
+
+    def _fence(
+        self, old: Transaction, answer: CoordinatorError | None, fresh_id: int | None
+    ) -> Outcome[IdentityAnswer]:
         """Abort a transaction that its producer did not end, and shut the producer out.
 
         One record says both, so that a failed append leaves the epoch as it was, and a second
         attempt does not raise it twice.
         """
-        version = self._cluster_version
-        new = fenced(old, cluster_version=version, now_ms=self._context.clock.wall_ms())
-        bumps_epoch = version >= FIRST_VERSION_WITH_EPOCH_BUMP
+        next_id = fresh_id if self._must_rotate(old) else None
+        new = fenced(
+            old,
+            cluster_version=self._cluster_version,
+            now_ms=self._context.clock.wall_ms(),
+            next_producer_id=NO_PRODUCER_ID if next_id is None else next_id,
+        )
         self._last_epochs.note(
-            old.transactional_id, identity_after(new), old.epoch if bumps_epoch else NO_EPOCH
+            old.transactional_id,
+            identity_after(new),
+            old.epoch if self._bumps_epoch else NO_EPOCH,
         )
         return self._decide(old, new, answer)
 
@@ -304,7 +324,7 @@ class TransactionMachine:
             self._schedule(_REST_TIMER, 0, partial(self._abort_some, transactional_ids))
         return Outcome()
 
-    def _abort(self, transactional_id: str) -> Outcome[Any]:
+    def _abort(self, transactional_id: str, fresh_id: int | None = None) -> Outcome[Any]:
         old = self.transactions.get(transactional_id)
         if (
             old is None
@@ -312,6 +332,9 @@ class TransactionMachine:
             or self._must_wait(transactional_id)
             or not self._open.is_timed_out(old, self._context.clock.monotonic_ms())
         ):
+            return Outcome()
+        if fresh_id is None and self._must_rotate(old):
+            self._provide_producer_id(partial(self._abort_with_id, transactional_id))
             return Outcome()
         log.info(
             "transaction aborted after its timeout transactional_id=%r producer_id=%d epoch=%d"
@@ -321,7 +344,12 @@ class TransactionMachine:
             old.epoch,
             old.timeout_ms,
         )
-        return self._fence(old, None)
+        return self._fence(old, None, fresh_id)
+
+    def _abort_with_id(self, transactional_id: str, fresh_id: int | ErrorCode) -> None:
+        """Without an id the next round tries again."""
+        if not isinstance(fresh_id, ErrorCode):
+            self._context.submit(partial(self._abort, transactional_id, fresh_id))
 
     def _expire_ids(self) -> Outcome[None]:
         """Forget ids that nobody has used for long."""
@@ -351,6 +379,10 @@ class TransactionMachine:
             return True
         transaction = self.transactions.get(transactional_id)
         return transaction is not None and transaction.state.is_decided
+
+    @property
+    def _bumps_epoch(self) -> bool:
+        return self._cluster_version >= FIRST_VERSION_WITH_EPOCH_BUMP
 
     @property
     def _cluster_version(self) -> int:
