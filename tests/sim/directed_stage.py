@@ -73,10 +73,15 @@ class Stage(WholeSystem):
                         await trio.sleep(0.5)
 
     async def keep_producer(
-        self, transactional_id: str, *, task_status: trio.TaskStatus[Producer]
+        self,
+        transactional_id: str,
+        timeout_seconds: float = 60.0,
+        *,
+        task_status: trio.TaskStatus[Producer],
     ) -> None:
         """A producer that is there until somebody cancels it, and then vanishes."""
-        async with self.producer(transactional_id=transactional_id) as producer:
+        terms = {"transaction_timeout_ms": int(timeout_seconds * 1000)}
+        async with self.producer(transactional_id=transactional_id, **terms) as producer:
             task_status.started(producer)
             await trio.sleep_forever()
 
@@ -154,12 +159,20 @@ class Stage(WholeSystem):
     @property
     def controller(self) -> int:
         """The active one, as the newest epoch that anybody knows has it."""
+        return self._newest_term[1]
+
+    @property
+    def controller_epoch(self) -> int:
+        return self._newest_term[0]
+
+    @property
+    def _newest_term(self) -> tuple[int, int]:
         elections = [
             node.quorum.driver.election
             for _, node in self.machines.nodes()
             if node.quorum is not None
         ]
-        return max(elections, key=lambda each: (each.epoch, each.leader_id)).leader_id
+        return max((each.epoch, each.leader_id) for each in elections)
 
     def leader_of(self, topic: str, partition: int) -> int:
         return self.watch.truth.image.topics[topic].partitions[partition].leader
