@@ -370,5 +370,5 @@ class _Run:
             vacuity=vacuity,
             audit=self._audit,
             leaders_changed=bool(history.nemesis_events),
-            lost_unsynced_data=options.nemesis.loses_data,
+            topics_recreated=options.nemesis.recreates_topics,
         )

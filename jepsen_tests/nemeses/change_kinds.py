@@ -139,7 +139,7 @@ CHANGE_KINDS: Final = (
         "a topic is deleted and made again",
         _recreate,
         _nothing,
-        loses_data=True,
+        recreates_topics=True,
     ),
     Kind(
         "hijack",

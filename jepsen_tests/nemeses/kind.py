@@ -77,5 +77,5 @@ class Kind:
     needs_proxy: bool = False
     """Only the proxy can do that to connections."""
     min_nodes: int = 1
-    loses_data: bool = False
-    """What it takes away was acknowledged, and stays away: a checker must know."""
+    recreates_topics: bool = False
+    """What was acknowledged is gone, and offsets begin anew: a checker must know."""

@@ -65,9 +65,9 @@ class Nemesis:
         return any(kind.needs_proxy for kind in self.kinds)
 
     @property
-    def loses_data(self) -> bool:
-        """Whether what was acknowledged may be gone for good."""
-        return any(kind.loses_data for kind in self.kinds)
+    def recreates_topics(self) -> bool:
+        """Whether keys may begin anew."""
+        return any(kind.recreates_topics for kind in self.kinds)
 
     async def run(
         self, cluster: JepsenCluster, recorder: Recorder, random: Random, seconds: float

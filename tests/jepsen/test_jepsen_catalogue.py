@@ -48,8 +48,8 @@ def test_kinds_are_chosen_by_name_or_id() -> None:
 def test_a_nemesis_knows_what_it_needs() -> None:
     assert nemesis_of(["kill", "hold"]).needs_proxy
     assert not nemesis_of(["kill", "partition"]).needs_proxy
-    assert nemesis_of(["recreate-topic"]).loses_data
-    assert not nemesis_of(["kill", "power"]).loses_data
+    assert nemesis_of(["recreate-topic"]).recreates_topics
+    assert not nemesis_of(["kill", "power"]).recreates_topics
 
 
 def test_sets_of_nodes_have_the_sizes_they_should_have() -> None:

@@ -43,6 +43,14 @@ def test_the_safe_configuration_forgives_nothing() -> None:
         ({"acks": "0", "leaders_changed": True}, [], {"A3", "A4", "A20", "A23"}),
         ({"leaders_changed": True}, [], set()),
         ({"lost_unsynced_data": True}, [], {"A3", "A4", "A20", "A23"}),
+        (
+            {"topics_recreated": True},
+            [],
+            {
+                *("A1", "A3", "A4", "A9", "A12", "A13", "A14", "A15", "A16", "A18", "A19", "A20"),
+                *("A21", "A23", "A24", "A25", "A28", "G5", "G7", "T3", "T7", "T8", "T13", "T14"),
+            },
+        ),
         ({"unclean_elections_enabled": True}, [], set()),
         (
             {"unclean_elections_enabled": True},

@@ -12,6 +12,9 @@ still reported.
     power loss of min ISR replicas with unsynced data   A3, A4
     compaction          A13, A15: a record is gone when a newer one has its record key
     unclean elections   A1, A3, A4, A21, if the run shows that one took place
+    topics made again   whatever compares what a key was with what it is: its offsets, positions
+                        and epochs, commits of its groups, and transactions, copies and sums that
+                        have lost a part with it
 
 Where acked records may vanish, their offsets are given out again, and ends move back: then A20 and
 A23 follow from the allowed loss itself, and are allowed with it.
@@ -30,6 +33,9 @@ from kraftpy.verify.history import History
 __all__ = ["Matrix"]
 
 LOSS: Final = ("A3", "A4", "A20", "A23")
+ORDER: Final = ("A13", "A14", "A15", "A16", "A18", "A19", "A21")
+PLACES: Final = ("A24", "A25", "A28", "G5", "G7")
+WHOLE: Final = ("A9", "A12", "T3", "T7", "T8", "T13", "T14")
 
 
 def _is_uncommitted(expected: Expectations, history: History) -> bool:
@@ -46,6 +52,10 @@ def _acks_early(expected: Expectations, history: History) -> bool:
 
 def _lost_power(expected: Expectations, history: History) -> bool:
     return expected.lost_unsynced_data
+
+
+def _began_anew(expected: Expectations, history: History) -> bool:
+    return expected.topics_recreated
 
 
 def _is_compacted(expected: Expectations, history: History) -> bool:
@@ -66,6 +76,7 @@ CONDITIONS: Final[tuple[tuple[Callable[[Expectations, History], bool], tuple[str
     (_may_repeat, ("A2", "A14", "A19")),
     (_acks_early, LOSS),
     (_lost_power, LOSS),
+    (_began_anew, ("A1", *LOSS, *ORDER, *PLACES, *WHOLE)),
     (_is_compacted, ("A13", "A15")),
     (_elected_uncleanly, (*LOSS, "A1", "A21")),
 )

@@ -277,6 +277,7 @@ class Versions:
             expected.acks == "all"
             and not expected.unclean_elections_enabled
             and not expected.lost_unsynced_data
+            and not expected.topics_recreated
         )
 
     def _take_writers(self) -> None:
