@@ -29,8 +29,8 @@ class Scene:
     """What has been done, in the words of the language."""
     effects: list[str] = field(default_factory=list)
     """What has been seen of it."""
-    held_before: int = 0
-    """Messages that had been held when it began."""
+    count_before: int = 0
+    """Of messages that the switchboard had held or delayed when it began."""
 
     @property
     def nodes(self) -> tuple[int, ...]:

@@ -99,25 +99,37 @@ async def _cut_clients(scene: Scene) -> None:
 async def _delay(scene: Scene) -> None:
     fault = draw_fault(scene.random, scene.nodes, ["delay"])
     assert isinstance(fault, Delay)
+    scene.count_before = scene.cluster.switchboard.delayed_count
     await scene.do(fault)
+
+
+async def _end_delay(scene: Scene) -> None:
+    delayed = scene.cluster.switchboard.delayed_count - scene.count_before
+    if delayed:
+        scene.effects.append(f"{delayed} pieces of data were late")
+    await scene.cluster.heal_links()
 
 
 async def _reset(scene: Scene) -> None:
     cut = draw_fault(scene.random, scene.nodes, ["partition"])
     assert isinstance(cut, Partition)
+    before = scene.cluster.switchboard.reset_count
     await scene.do(Reset(cut.a, cut.b))
+    count = scene.cluster.switchboard.reset_count - before
+    if count:
+        scene.effects.append(f"{count} connections were reset")
 
 
 async def _hold(scene: Scene) -> None:
     api, direction = scene.random.choice(_HELD)
-    scene.held_before = scene.cluster.switchboard.holds.total
+    scene.count_before = scene.cluster.switchboard.holds.total
     for node in scene.nodes:
         milliseconds = scene.random.choice(_HOLD_MS)
         await scene.do(Hold(node, api, direction, scene.random.randint(1, 3), milliseconds))
 
 
 async def _end_hold(scene: Scene) -> None:
-    held = scene.cluster.switchboard.holds.total - scene.held_before
+    held = scene.cluster.switchboard.holds.total - scene.count_before
     if held:
         scene.effects.append(f"{held} messages were held")
     await _heal_links(scene)
@@ -199,7 +211,7 @@ NETWORK_KINDS: Final = (
         "N21",
         "everything between two sides takes longer",
         _delay,
-        _heal_links,
+        _end_delay,
         needs_proxy=True,
         min_nodes=2,
     ),

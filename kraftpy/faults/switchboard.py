@@ -96,6 +96,9 @@ class Switchboard:
     ) -> None:
         self.links = Links()
         self.holds = Holds()
+        # Since the beginning: chunks that set out on a slow link, and connections that were reset.
+        self.delayed_count = 0
+        self.reset_count = 0
         self._clock = clock
         self._network = network
         self._owner_of = owner_of
@@ -148,6 +151,7 @@ class Switchboard:
             sides = (fault.a, fault.b)
             for joined in list(self._joined):
                 if any(joined.caller in a and joined.owner in b for a, b in (sides, sides[::-1])):
+                    self.reset_count += 1
                     for stream in joined.streams:
                         stream.reset()
         else:
@@ -316,7 +320,10 @@ class Switchboard:
 
     def _due(self, sender: int, receiver: int) -> float:
         delay_ms = self.links.delay_ms(sender, receiver)
-        return self._clock.monotonic() + delay_ms / 1000 if delay_ms else -inf
+        if not delay_ms:
+            return -inf
+        self.delayed_count += 1
+        return self._clock.monotonic() + delay_ms / 1000
 
     async def _deliver(
         self,

@@ -185,6 +185,7 @@ async def test_a_delay_delays_each_direction_and_keeps_order(net: Net) -> None:
     await send_all(accepted, b"back")
     assert not await arrives(stream, b"back", 1.5)
     assert await arrives(stream, b"back")
+    assert net.board.delayed_count == 4
 
 
 @simulated
@@ -283,6 +284,7 @@ async def test_connections_are_reset_once_and_only_those(net: Net) -> None:
     for each in (stream, accepted):
         with pytest.raises(ConnectionError):
             await read_exactly(each, 1)
+    assert net.board.reset_count == 1
     await send_all(spared, b"well")
     assert await arrives(reached, b"well")
     await first.world.network.connect("node-2", PORT)

@@ -6,12 +6,18 @@ import re
 from collections import Counter
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from jepsen_tests.cluster import JepsenCluster
 from jepsen_tests.cluster.errors import NotHereError
 from jepsen_tests.nemeses import kinds, nemesis_of
+from jepsen_tests.nemeses.catalogue import CATALOGUE
+from jepsen_tests.nemeses.kind import Scene
 from jepsen_tests.nemeses.targets import SETS, draw_nodes, draw_one, draw_text
+from kraftpy.faults.language import Fault, Reset
 
 # Of the specification's N1 to N29 those that only the simulator has, or the workloads.
 ELSEWHERE = {"N7", "N12", "N25", "N28"}
@@ -77,3 +83,33 @@ def test_without_targets_there_is_no_fault() -> None:
     ):
         with pytest.raises(NotHereError):
             attempt()
+
+
+class SlowLinks:
+    """As much of a cluster as kinds of the network need."""
+
+    node_ids = (1, 2, 3)
+
+    def __init__(self, struck: int) -> None:
+        self.switchboard = SimpleNamespace(delayed_count=7, reset_count=7)
+        self._struck = struck
+
+    async def apply(self, fault: Fault) -> None:
+        counter = "reset_count" if isinstance(fault, Reset) else "delayed_count"
+        setattr(self.switchboard, counter, 7 + self._struck)
+
+    async def heal_links(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "effect"),
+    [("delay", "3 pieces of data were late"), ("reset", "3 connections were reset")],
+)
+async def test_what_befell_a_link_is_an_effect(name: str, effect: str) -> None:
+    """JEP-110, JEP-111: a run under nothing else is not vacuous. What hit nobody is none."""
+    for struck, effects in [(3, [effect]), (0, [])]:
+        scene = Scene(cast("JepsenCluster", SlowLinks(struck)), Random(1))
+        await CATALOGUE[name].begin(scene)
+        await CATALOGUE[name].end(scene)
+        assert scene.effects == effects
