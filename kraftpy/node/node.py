@@ -100,6 +100,7 @@ class Node:
         self.registry = MetricRegistry()
         self._metrics = RequestMetrics(self.registry)
         # What it consists of while it runs, for those who look at it from outside (rule 15).
+        self.server: NetworkServer | None = None
         self.quorum: QuorumPart | None = None
         self.broker: BrokerPart | None = None
 
@@ -126,7 +127,7 @@ class Node:
             await self._run(storage, task_status)
 
     async def _run(self, storage: NodeStorage, task_status: trio.TaskStatus[NodeAddresses]) -> None:
-        server = NetworkServer(
+        server = self.server = NetworkServer(
             clock=self._world.clock,
             network=self._world.network,
             limits=network_limits(self._static),

@@ -150,6 +150,10 @@ class DataRules:
             return False
         return true.losses < (true.lowest_min_isr if self._has_elr else 1)
 
+    def is_judged(self, key: PartitionKey) -> bool:
+        """Whether nothing that was committed may have been lost."""
+        return self._is_judged(self._true(key))
+
     def _fail(self, code: str, key: PartitionKey, details: str) -> None:
         raise InvariantViolated(code, f"{key[0].hex()}-{key[1]}: {details}")
 

@@ -21,7 +21,7 @@ from kraftpy.log.offsets import Isolation, ReadInfo
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.walker import walk_batches
 
-__all__ = ["CheckedLog", "check_last_stable", "check_sequences"]
+__all__ = ["CheckedLog", "check_last_stable", "check_sequences", "producer_batches"]
 
 _ALL_BYTES = 1 << 30
 _SEQUENCES = 1 << 31
@@ -50,7 +50,7 @@ class CheckedLog(Protocol):
     def check(self) -> None: ...
 
 
-def _batches(log: CheckedLog) -> Iterator[RecordBatch]:
+def producer_batches(log: CheckedLog) -> Iterator[RecordBatch]:
     """Those of producers with an id; a read gives what one segment has."""
     offset = log.log_start_offset
     while True:
@@ -70,7 +70,7 @@ def check_sequences(log: CheckedLog) -> str | None:
     """What is wrong with the producers of a log."""
     # By producer: its epoch, the sequence that follows, whether a transaction is open.
     known: dict[int, tuple[int, int | None, bool]] = {}
-    for batch in _batches(log):
+    for batch in producer_batches(log):
         where = (
             f"at {batch.base_offset}: producer {batch.producer_id}, epoch {batch.producer_epoch}"
         )
@@ -97,7 +97,7 @@ def check_last_stable(log: CheckedLog, true_high_watermark: int) -> str | None:
     high_watermark, log_start = log.high_watermark, log.log_start_offset
     lowest = highest = high_watermark
     opened: dict[int, int] = {}
-    for batch in _batches(log):
+    for batch in producer_batches(log):
         if not batch.is_control:
             if batch.is_transactional:
                 opened.setdefault(batch.producer_id, batch.base_offset)

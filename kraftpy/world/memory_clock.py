@@ -52,6 +52,10 @@ class MemoryClock:
         self._scopes: WeakValueDictionary[int, trio.CancelScope] = WeakValueDictionary()
         self._stopped_deadlines: dict[int, float] = {}
 
+    @property
+    def is_paused(self) -> bool:
+        return self._resumed is not None
+
     def monotonic(self) -> float:
         return self._anchor_local + (trio.current_time() - self._anchor_true) * self._rate
 

@@ -15,6 +15,10 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema.k00_produce import ProduceRequest, ProduceResponse
 from kraftpy.protocol.schema.k01_fetch import FetchRequest, FetchResponse
+from kraftpy.protocol.schema.k22_init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from kraftpy.protocol.tables import Response
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.reader import read_records
@@ -26,6 +30,7 @@ __all__ = ["Place", "Witness", "watched"]
 
 PRODUCE: Final = 0
 FETCH: Final = 1
+INIT_PRODUCER_ID: Final = 22
 _ALL: Final = -1
 _MAX_BYTES: Final = 1 << 26
 
@@ -45,12 +50,16 @@ class Witness(Protocol):
         self, node_id: int, place: Place, records: Iterator[tuple[int, TrueRecord]]
     ) -> None: ...
 
+    def begun(self, producer_id: int, epoch: int) -> None:
+        """A transactional producer is told its epoch."""
+        ...
+
 
 def watched(witness: Witness, node_id: int) -> Callable[[Handler], Handler]:
     """What puts a witness in front of a node's handlers."""
 
     def watch(handler: Handler) -> Handler:
-        if handler.api_key in (PRODUCE, FETCH):
+        if handler.api_key in (PRODUCE, FETCH, INIT_PRODUCER_ID):
             return _WatchedHandler(handler, witness, node_id)
         return handler
 
@@ -89,11 +98,19 @@ class _WatchedHandler(WrappedHandler):
         self._node_id = node_id
 
     def handle(self, request: Any, context: RequestContext) -> Response | None:
-        see = self._produced(request) if self.api_key == PRODUCE else self._fetched(request)
+        see = self._see(request)
         if see is None:
             return super().handle(request, context)
         around = _WatchedContext(context, see)
         return around.seen(super().handle(request, cast("RequestContext", around)))
+
+    def _see(self, request: Any) -> Callable[[Any], None] | None:
+        """What looks at the answer; None if there is nothing to see."""
+        if self.api_key == PRODUCE:
+            return self._produced(request)
+        if self.api_key == FETCH:
+            return self._fetched(request)
+        return self._identified(request)
 
     def _produced(self, request: ProduceRequest) -> Callable[[Any], None] | None:
         if request.acks != _ALL:
@@ -115,6 +132,16 @@ class _WatchedHandler(WrappedHandler):
                     if result.error_code == ErrorCode.NONE and count:
                         first_offset = result.base_offset
                         self._witness.acknowledged(self._node_id, place, first_offset, count)
+
+        return see
+
+    def _identified(self, request: InitProducerIdRequest) -> Callable[[Any], None] | None:
+        if request.transactional_id is None:
+            return None
+
+        def see(response: InitProducerIdResponse) -> None:
+            if response.error_code == ErrorCode.NONE:
+                self._witness.begun(response.producer_id, response.producer_epoch)
 
         return see
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import trio
+
 from kraftpy.broker.hosted_replicas import log_of
 from kraftpy.broker.partition import Partition
 from kraftpy.broker.replicas import ReplicaManager
@@ -19,7 +21,9 @@ from kraftpy.records.errors import RecordDataError
 from kraftpy.records.walker import walk_batches
 from kraftpy.sim.cluster_data_rules import PartitionKey
 from kraftpy.sim.cluster_producer_rules import CheckedLog
+from kraftpy.sim.whole.health_rules import Needs, count_tasks, open_files
 from kraftpy.world import FileSlice
+from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk import MemoryDisk
 
 __all__ = ["RestingLog", "WholeHost", "key_of"]
@@ -146,12 +150,26 @@ class _Logs(Mapping[PartitionKey, CheckedLog]):
 class WholeHost:
     """Fits ReplicaHost."""
 
-    __slots__ = ("_resting", "directories", "disk", "hosted", "logs", "node", "node_id", "was_up")
+    __slots__ = (
+        "_resting",
+        "_task",
+        "clock",
+        "directories",
+        "disk",
+        "hosted",
+        "logs",
+        "node",
+        "node_id",
+        "was_up",
+    )
 
-    def __init__(self, node_id: int, disk: MemoryDisk) -> None:
+    def __init__(self, node_id: int, disk: MemoryDisk, clock: MemoryClock) -> None:
         self.node_id = node_id
         self.disk = disk
+        self.clock = clock
         self.node: Node | None = None
+        # The one that all of the node's tasks are below.
+        self._task: trio.lowlevel.Task | None = None
         # Whether a process was killed that had served, and none has registered since.
         self.was_up = False
         # Of every replica that was ever seen here.
@@ -162,11 +180,27 @@ class WholeHost:
         self.logs: Mapping[PartitionKey, CheckedLog] = _Logs(self)
 
     def lives(self, node: Node) -> None:
+        """Called in the node's own task."""
         self.node = node
+        self._task = trio.lowlevel.current_task()
         self._resting.clear()
 
     def dies(self) -> None:
         self.node = None
+        self._task = None
+
+    @property
+    def needs(self) -> Needs | None:
+        """What the process has in use; None if there is none."""
+        node = self.node
+        if self._task is None or node is None or node.server is None:
+            return None
+        return Needs(
+            tasks=count_tasks(self._task),
+            files=open_files(self.disk),
+            connections=len(node.server.connections),
+            replicas=len(self.partitions),
+        )
 
     def resting(self, key: PartitionKey) -> RestingLog:
         found = self._resting.get(key)

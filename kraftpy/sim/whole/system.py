@@ -142,9 +142,12 @@ class WholeSystem(Observer):
             machine = simulation.machine(name, clock)
             if swarm.disk_seconds:
                 machine.disk.inject(disks.SlowDisk(mean_more_seconds=swarm.disk_seconds))
+        machines = {
+            node_id: simulation.machine(machine_name(node_id)) for node_id in swarm.node_ids
+        }
         self._hosts = {
-            node_id: WholeHost(node_id, simulation.machine(name).disk)
-            for node_id, name in zip(swarm.node_ids, names, strict=True)
+            node_id: WholeHost(node_id, machine.disk, machine.clock)
+            for node_id, machine in machines.items()
         }
         self.watch = Watch(
             self._hosts, flushes=swarm.flushes, has_elr=swarm.has_elr, failed=self._fail

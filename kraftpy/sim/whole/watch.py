@@ -4,14 +4,17 @@ Looked at is a node when something is delivered to it, and all of them 10 ms lat
 before one dies, and at the end. What is compared costs the same however long the run is: only what
 has changed since the last look.
 
-Quorum (1 to 5) and metadata (8, 9): the committed log is read from whoever shows it first, and
-must be the same, byte for byte, wherever it is shown later. It is folded here, by ClusterTruth, and
-every image that a node publishes must be what the fold has at that offset.
+Quorum (1 to 7, quorum_rules.py) and metadata (8, 9): the committed log is read from whoever shows
+it first, and must be the same, byte for byte, wherever it is shown later. It is folded here, by
+ClusterTruth, and every image that a node publishes must be what the fold has at that offset.
 
 Replicas (10 to 18): DataRules, with the real logs, running or not. Answers are seen when they are
 given (answers.py).
 
-Groups (22): the state of every group of every active coordinator.
+Transactions (19 to 21, transaction_rules.py), groups and their offsets (22, 23, offset_rules.py):
+what is committed in each partition is read once, as it is with the metadata.
+
+Health (24, 25, health_rules.py): what a node has in use.
 
 The first violation ends the run: it is kept, because it may be found deep inside of the product's
 own tasks, which would answer for it as for any other failure.
@@ -20,50 +23,50 @@ own tasks, which would answer for it as for any other failure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 from kraftpy.broker.hosted_replicas import log_of
 from kraftpy.broker.partition import Partition
-from kraftpy.coordinator.shard import ShardState
+from kraftpy.broker.transaction_parts import TRANSACTION_TOPIC
+from kraftpy.coordinator.groups.machine import GroupMachine
+from kraftpy.coordinator.shard import Shard, ShardState
 from kraftpy.log.errors import StorageError
+from kraftpy.log.partition_log import PartitionLog
 from kraftpy.metadata.image import EMPTY_IMAGE
 from kraftpy.metadata.records import ConfigResourceType
 from kraftpy.node import Node
+from kraftpy.node.coordinators import OFFSETS_TOPIC
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.raft.driver import RaftDriver
 from kraftpy.raft.election_state import ElectionState
+from kraftpy.raft.quorum import Quorum
+from kraftpy.records.batch import RecordBatch
 from kraftpy.sim.cluster_data_rules import DataRules, PartitionKey, TrueRecord
-from kraftpy.sim.cluster_producer_rules import CheckedLog
+from kraftpy.sim.cluster_producer_rules import CheckedLog, producer_batches
 from kraftpy.sim.cluster_rules import ClusterRules
 from kraftpy.sim.cluster_truth import ClusterTruth
 from kraftpy.sim.coordinator_rules import check_groups
 from kraftpy.sim.digest import EventDigest
-from kraftpy.sim.quorum_invariants import InvariantViolated, QuorumInvariants
+from kraftpy.sim.quorum_invariants import InvariantViolated
 from kraftpy.sim.whole.answers import Place
+from kraftpy.sim.whole.committed_news import CommittedNews
+from kraftpy.sim.whole.health_rules import HealthRules, check_server
 from kraftpy.sim.whole.hosts import WholeHost, key_of
+from kraftpy.sim.whole.offset_rules import OffsetTruth
+from kraftpy.sim.whole.quorum_rules import WholeQuorumRules
+from kraftpy.sim.whole.transaction_rules import (
+    WholeTransactionRules,
+    marker_of,
+    wrong_aborted_index,
+)
 from kraftpy.world.memory_disk_crash import CrashPolicy
 
 __all__ = ["Watch"]
 
 # Of the looks at all nodes, with which the groups are looked at.
 _GROUPS_EVERY = 20
-
-
-class _WholeQuorum(QuorumInvariants):
-    """Whoever shows a committed batch first writes the truth; all others confirm it."""
-
-    __slots__ = ()
-
-    def check_batch(self, node_id: int, base_offset: int, epoch: int, data: bytes) -> None:
-        known = self._committed_data.get(base_offset)
-        if known is None and base_offset == self.committed_end:
-            self._committed[base_offset] = epoch
-            self._committed_data[base_offset] = data
-        elif known != data:
-            raise InvariantViolated(
-                "committed-changed", f"{node_id}: another batch at offset {base_offset}"
-            )
 
 
 class _WholeData(DataRules):
@@ -97,13 +100,15 @@ class _State(NamedTuple):
 class _Seen:
     """What was seen of one process of a node."""
 
-    __slots__ = ("high_watermark", "image", "partitions", "promise")
+    __slots__ = ("health", "high_watermark", "image", "partitions", "promise", "voters")
 
     def __init__(self) -> None:
         self.high_watermark = 0
         self.image = EMPTY_IMAGE
         self.promise: ElectionState | None = None
         self.partitions: dict[Partition, _State] = {}
+        self.voters: object = None
+        self.health = HealthRules()
 
 
 class Watch:
@@ -121,12 +126,15 @@ class Watch:
         self.hosts = hosts
         self._failed = failed
         self.violation: InvariantViolated | None = None
-        self._quorum = _WholeQuorum()
+        self._quorum = WholeQuorumRules()
         self._rules = ClusterRules(allows_unclean=False)
         self.data = _WholeData(flushes=flushes, has_elr=has_elr)
         self.data.hosts.update(hosts)
         self.truth = ClusterTruth(self._quorum, self._rules, EventDigest())
         self.truth.data = self.data
+        self.transactions = WholeTransactionRules()
+        self.offsets: dict[PartitionKey, OffsetTruth] = {}
+        self._news = CommittedNews()
         self._seen: dict[int, _Seen] = {}
         self._looks = 0
         self._topics: dict[Uuid, None] = {}
@@ -167,6 +175,7 @@ class Watch:
             self.look_at(node_id)
         if self._looks % _GROUPS_EVERY == 0:
             self._guarded(self._look_at_groups)
+            self._guarded(self._look_at_health)
 
     def _look_at(self, node_id: int) -> None:
         host = self.hosts[node_id]
@@ -185,6 +194,7 @@ class Watch:
         assert node.quorum is not None
         driver = node.quorum.driver
         quorum = driver.quorum
+        self._quorum.note_epoch(quorum)
         self._quorum.check_election(quorum)
         election = quorum.election
         if election is not seen.promise:
@@ -206,15 +216,30 @@ class Watch:
             for each, host in self.hosts.items():
                 self._note_broker(each, host)
             self.truth.advance()
+        self._quorum.check_leader(driver)
+        self._quorum.check_log_begins(node_id, quorum.log)
+        voters = quorum.voters.latest
+        if voters is not seen.voters:
+            seen.voters = voters
+            self._check_voters(quorum)
 
     def _read_committed(self, node_id: int, driver: RaftDriver, start: int, end: int) -> None:
         start = max(start, driver.log.start_offset)
         while start < end:
             for batch in driver.log.batches(start, end):
-                data = bytes(batch.data)
-                self._quorum.check_batch(node_id, batch.base_offset, batch.leader_epoch, data)
+                self._quorum.check_batch(node_id, batch)
                 start = batch.next_offset
-                self._quorum.committed_end = max(self._quorum.committed_end, start)
+
+    def _check_voters(self, quorum: Quorum) -> None:
+        """When what the leader has committed is known, whoever was looked at first."""
+        for node_id, host in self.hosts.items():
+            seen = self._seen.get(node_id)
+            if host.node is not None and host.node.quorum is not None and seen is not None:
+                driver = host.node.quorum.driver
+                end = driver.quorum.log.high_watermark
+                with suppress(StorageError):
+                    self._read_committed(node_id, driver, seen.high_watermark, end)
+        self._quorum.check_voters(quorum)
 
     def _note_broker(self, node_id: int, host: WholeHost) -> None:
         """What the rules of the metadata have to know of a broker's own doing, before it is
@@ -272,8 +297,52 @@ class Watch:
                 self.data.high_watermark_moved(partition, image)
             if is_new:
                 self.data.leads(partition.broker_id, partition, image)
+                self._check_aborted(key, log)
+            self._read_news(key, log)
         if before is not None and state.end_offset < before.end_offset:
             self.data.cut(key, image)
+
+    # Transactions and groups.
+
+    def _read_news(self, key: PartitionKey, log: CheckedLog) -> None:
+        """What a leader shows to be committed, for the first time."""
+        name = self.truth.created.get(key[0], "")
+        is_judged = self.data.is_judged(key)
+        if name == TRANSACTION_TOPIC and not is_judged:
+            self.transactions.has_lost_records()
+        for batch, follows_gap in self._news.of(key, log):
+            if name == TRANSACTION_TOPIC:
+                if follows_gap:
+                    self.transactions.has_lost_records()
+                if is_judged:
+                    self.transactions.state_committed(batch)
+                continue
+            if name == OFFSETS_TOPIC:
+                self.offsets.setdefault(key, OffsetTruth()).committed(batch)
+            if is_judged:
+                self._take_batch(key, batch)
+
+    def _take_batch(self, key: PartitionKey, batch: RecordBatch) -> None:
+        marker = marker_of(batch)
+        if marker is None:
+            self.transactions.data_committed(key, batch)
+            return
+        if not self.transactions.is_decided(marker):
+            # Perhaps its coordinator was not looked at since.
+            for host in self.hosts.values():
+                for partition in host.partitions:
+                    if partition.is_leader and partition.topic_partition[0] == TRANSACTION_TOPIC:
+                        self._read_news(key_of(partition), log_of(partition))
+        self.transactions.marker_committed(key, marker)
+
+    def _check_aborted(self, key: PartitionKey, log: PartitionLog) -> None:
+        """Invariant 20."""
+        if key[0] in self.data.compacted:
+            return
+        index = [entry for segment in log.segments for entry in segment.transaction_index.all()]
+        wrong = wrong_aborted_index(producer_batches(log), index, log.log_start_offset)
+        if wrong is not None:
+            raise InvariantViolated("aborted-index-differs", f"{log.directory}: {wrong}")
 
     def _look_at_groups(self) -> None:
         for host in self.hosts.values():
@@ -283,6 +352,36 @@ class Watch:
             for shard in node.broker.coordinators.groups.runtime.shards():
                 if shard.state is ShardState.ACTIVE:
                     check_groups(shard.machine)
+                    self._check_offsets(host, shard)
+
+    def _check_offsets(self, host: WholeHost, shard: Shard[GroupMachine]) -> None:
+        """Invariant 23, of whoever leads indeed."""
+        topic = self.truth.image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return
+        key = (topic.topic_id, shard.partition)
+        partition, known = host.hosted.get(key), self.offsets.get(key)
+        if partition is None or known is None or not self.data.is_judged(key):
+            return
+        if shard.timeline.last_committed == known.end == self._news.ends[key]:
+            known.check(shard.machine)
+
+    # Health.
+
+    def _look_at_health(self) -> None:
+        for node_id, host in self.hosts.items():
+            node, seen = host.node, self._seen.get(node_id)
+            if node is None or seen is None:
+                continue
+            if node.server is not None:
+                limit = node.config.current.get_int("socket.request.max.bytes")
+                check_server(node_id, node.server, limit)
+            if host.needs is not None:
+                host.needs.check(node_id)
+            if host.clock.is_paused:
+                seen.health.was_away()
+            else:
+                seen.health.check_timers(node_id, node, host.clock.monotonic_ms())
 
     # What happens to nodes.
 
@@ -334,6 +433,13 @@ class Watch:
 
         self._guarded(look)
 
+    def begun(self, producer_id: int, epoch: int) -> None:
+        ends: dict[PartitionKey, int] = {}
+        for host in self.hosts.values():
+            for key in host.directories:
+                ends[key] = max(ends.get(key, 0), host.logs[key].log_end_offset)
+        self.transactions.begun(producer_id, epoch, ends)
+
     # The end.
 
     def check_end(self) -> None:
@@ -345,4 +451,8 @@ class Watch:
             node = host.node
             if node is not None and node.quorum is not None:
                 self.truth.check_whole(node_id, node.quorum.loader.image)
+            for partition in host.partitions:
+                self._check_aborted(key_of(partition), log_of(partition))
+        self._look_at_groups()
+        self._look_at_health()
         self.data.check_end(self.truth.image, unjudged=tuple(self.data.compacted.values()))
