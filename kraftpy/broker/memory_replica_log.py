@@ -302,7 +302,7 @@ class MemoryReplicaLog:
         self.producers.truncate_fully(offset)
 
     def _rebuild_producers(self) -> None:
-        self.producers.reload(self.log_start_offset, self._clock.wall_ms())
+        self.producers.reload(self.log_start_offset)
         for stored in self._batches[self._index_of(self.log_start_offset) :]:
             batch = RecordBatch(self._file.pread(stored.size, stored.position))
             if batch.producer_id >= 0:

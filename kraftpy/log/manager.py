@@ -158,9 +158,11 @@ class LogManager(MovablePartitions):
                     await log.flush()
 
     async def _expire_producers(self) -> None:
+        pace = Pace(self._world.clock)
         for log in self.logs:
-            log.producers.remove_expired(self._world.clock.wall_ms())
-            await trio.lowlevel.checkpoint()
+            for _ in log.producers.remove_expired(self._world.clock.wall_ms()):
+                await pace.rest(0)
+            await pace.rest(0)
 
     async def _stop(self) -> None:
         """Close every log and say so in its directory."""

@@ -9,8 +9,9 @@ batch is recognised when it is repeated.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice, starmap
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -31,6 +32,7 @@ __all__ = [
     "decode_snapshot",
     "decrement_sequence",
     "encode_snapshot",
+    "in_slices",
     "increment_sequence",
 ]
 
@@ -48,6 +50,7 @@ _CHECKED_FROM = 6
 # Producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first
 # offset of the open transaction.
 _ENTRY = struct.Struct(">qhiqiqiq")
+_SLICE_ENTRIES = 256
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
@@ -146,8 +149,11 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     return struct.pack(">hI", _SNAPSHOT_VERSION, crc32c(checked)) + checked
 
 
-def decode_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
-    """The producers in a snapshot file; `path` is for the error."""
+def decode_snapshot(data: bytes, path: str) -> Iterator[ProducerEntry]:
+    """The producers in a snapshot file, one by one: there may be very many.
+
+    If it is damaged this is told at once; `path` is for the error.
+    """
     if len(data) < _HEADER.size:
         raise CorruptSnapshotError(f"{path}: {len(data)} bytes are no snapshot")
     version, checksum, count = _HEADER.unpack_from(data)
@@ -157,7 +163,14 @@ def decode_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
         raise CorruptSnapshotError(f"{path}: wrong checksum")
     if len(data) != _HEADER.size + count * _ENTRY.size:
         raise CorruptSnapshotError(f"{path}: {len(data)} bytes do not hold {count} producers")
-    return [_entry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :])]
+    return starmap(_entry, _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :]))
+
+
+def in_slices(entries: Iterable[ProducerEntry]) -> Iterator[list[ProducerEntry]]:
+    """A fraction of a millisecond's work each."""
+    remaining = iter(entries)
+    while some := list(islice(remaining, _SLICE_ENTRIES)):
+        yield some
 
 
 def _entry(  # noqa: PLR0917 (the fields of an entry, in the file's order)

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import logging
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -53,6 +53,7 @@ from kraftpy.log.producer_entries import (
     OpenTransaction,
     ProducerEntry,
     encode_snapshot,
+    in_slices,
     increment_sequence,
 )
 from kraftpy.log.verifications import NO_GUARD, VerificationGuard, Verifications
@@ -415,13 +416,22 @@ class ProducerState:
 
     # Lifetime.
 
-    def remove_expired(self, now_ms: int) -> int:
-        """Forget who has been idle for too long; how many producers that were."""
-        expired = [entry for entry in self._producers.values() if self._is_expired(entry, now_ms)]
-        for entry in expired:
-            del self._producers[entry.producer_id]
+    def remove_expired(self, now_ms: int) -> Iterator[int]:
+        """Forget who has been idle for too long; how many producers that were, slice by slice.
+
+        Between two slices anything may happen.
+        """
         self.verifications.remove_expired(now_ms, self._expiration_ms)
-        return len(expired)
+        for some in in_slices(list(self._producers.values())):
+            expired = [
+                entry
+                for entry in some
+                if self._is_expired(entry, now_ms)
+                and self._producers.get(entry.producer_id) is entry
+            ]
+            for entry in expired:
+                del self._producers[entry.producer_id]
+            yield len(expired)
 
     def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
         return (
@@ -450,31 +460,45 @@ class ProducerState:
         """The log was cut there: what knows of more is never written."""
         self._withheld = [each for each in self._withheld if each[1] <= end_offset]
 
-    def reload(
-        self,
-        log_start_offset: int,
-        now_ms: int,
-        *,
-        snapshot_offset: int | None = None,
-        entries: Iterable[ProducerEntry] = (),
-    ) -> None:
-        """Begin again from a snapshot, or from nothing; replay follows from `map_end_offset`.
+    def reload(self, log_start_offset: int, *, snapshot_offset: int | None = None) -> None:
+        """Begin again from nothing; replay follows from `map_end_offset`.
 
-        For loading, and where the log was cut below what the state covers. The log end is at or
-        below the high watermark then, so nothing decided is unreplicated.
+        From a snapshot, `restore` and `reopen` come before that. For loading, and where the log was
+        cut below what the state covers. The log end is at or below the high watermark then, so
+        nothing decided is unreplicated.
         """
         self._clear()
-        alive = [entry for entry in entries if not self._is_expired(entry, now_ms)]
-        self._producers.update((entry.producer_id, entry) for entry in alive)
-        opened = sorted(
-            (entry.transaction_first_offset, entry.producer_id)
-            for entry in alive
-            if entry.transaction_first_offset != NO_OFFSET
-        )
-        for first_offset, producer_id in opened:
-            self._open[first_offset] = OpenTransaction(producer_id, first_offset)
         self.snapshot_offset = log_start_offset if snapshot_offset is None else snapshot_offset
         self.map_end_offset = self.snapshot_offset
+
+    def restore(self, entries: Iterable[ProducerEntry], now_ms: int) -> list[ProducerEntry]:
+        """Some of the producers in a snapshot; those with a transaction that `reopen` must get."""
+        alive = [entry for entry in entries if not self._is_expired(entry, now_ms)]
+        self._producers.update((entry.producer_id, entry) for entry in alive)
+        return [entry for entry in alive if entry.transaction_first_offset != NO_OFFSET]
+
+    def reopen(self, entries: Iterable[ProducerEntry]) -> None:
+        """The transactions of all these, in whatever order they come."""
+        for first_offset, producer_id in sorted(
+            (entry.transaction_first_offset, entry.producer_id) for entry in entries
+        ):
+            self._open[first_offset] = OpenTransaction(producer_id, first_offset)
+
+    def blank(self) -> ProducerState:
+        """One that knows nothing yet, to be filled and taken over."""
+        blank = ProducerState(
+            expiration_ms=self._expiration_ms, verify_transactions=self._verify_transactions
+        )
+        blank.verifications = self.verifications
+        return blank
+
+    def take_over(self, other: ProducerState) -> None:
+        """All that a filled one knows, at one stroke. Nobody may use that one any more."""
+        self._producers, self._open = other._producers, other._open
+        self._unreplicated = other._unreplicated
+        self.producers = other.producers
+        self.map_end_offset = other.map_end_offset
+        self.snapshot_offset = other.snapshot_offset
 
     def log_start_advanced(
         self, log_start_offset: int, *, latest_snapshot_offset: int | None

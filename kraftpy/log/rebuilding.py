@@ -7,6 +7,7 @@ remembered for each producer a snapshot has the last one only.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from contextlib import aclosing
 
 from kraftpy.log.appending import add_to_producers, commit_to_producers
@@ -14,6 +15,7 @@ from kraftpy.log.batch_headers import BatchHeader
 from kraftpy.log.errors import IndexUnderRepairError, LogError
 from kraftpy.log.index_rebuilding import paced_headers
 from kraftpy.log.pacing import Pace
+from kraftpy.log.producer_entries import ProducerEntry, in_slices
 from kraftpy.log.producers import ProducerState
 from kraftpy.log.segment import Segment
 from kraftpy.log.segments import Segments
@@ -39,19 +41,35 @@ async def rebuild_producers(
     log_start_offset: int,
     end_offset: int,
 ) -> None:
-    """Bring `producers` to `end_offset`, whatever they were."""
+    """Bring `producers` to `end_offset`, whatever they were, in slices.
+
+    They change at one stroke: a reader in between must not take for decided what is not known yet.
+    """
+    rebuilt = producers.blank()
     found = await snapshots.load(end_offset)
     if found is None:
-        producers.reload(log_start_offset, clock.wall_ms())
+        rebuilt.reload(log_start_offset)
     else:
         offset, entries = found
-        producers.reload(log_start_offset, clock.wall_ms(), snapshot_offset=offset, entries=entries)
+        rebuilt.reload(log_start_offset, snapshot_offset=offset)
+        await _restore(rebuilt, entries, clock.wall_ms(), pace)
     # From the snapshot on, although that may be below the log start: a transaction that it has for
     # open may have been ended there.
-    start_offset = producers.map_end_offset
+    start_offset = rebuilt.map_end_offset
     for segment in segments.overlapping(start_offset, end_offset):
-        await _replay(segment, producers, start_offset, end_offset, pace)
-    producers.advance(end_offset)
+        await _replay(segment, rebuilt, start_offset, end_offset, pace)
+    rebuilt.advance(end_offset)
+    producers.take_over(rebuilt)
+
+
+async def _restore(
+    producers: ProducerState, entries: Iterator[ProducerEntry], now_ms: int, pace: Pace
+) -> None:
+    opened: list[ProducerEntry] = []
+    for some in in_slices(entries):
+        opened += producers.restore(some, now_ms)
+        await pace.rest(0)
+    producers.reopen(opened)
 
 
 async def _replay(

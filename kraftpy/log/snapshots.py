@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right, insort
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from kraftpy.log.errors import CorruptSnapshotError
 from kraftpy.log.producer_entries import ProducerEntry, decode_snapshot
@@ -79,7 +79,7 @@ class ProducerSnapshots:
                     file.close()
             self._unsynced.remove(offset)
 
-    async def load(self, end_offset: int) -> tuple[int, list[ProducerEntry]] | None:
+    async def load(self, end_offset: int) -> tuple[int, Iterator[ProducerEntry]] | None:
         """The latest sound one that does not reach beyond `end_offset`; damaged ones are removed.
 
         None: there is none, and the log must be replayed from its start.

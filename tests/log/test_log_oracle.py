@@ -189,7 +189,7 @@ class OurLog:
         return "ok"
 
     def expire(self, now_ms: str) -> str:
-        self.state.remove_expired(int(now_ms))
+        sum(self.state.remove_expired(int(now_ms)))
         return "ok"
 
 

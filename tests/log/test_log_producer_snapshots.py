@@ -5,17 +5,26 @@ from __future__ import annotations
 import struct
 
 import pytest
+import trio
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftpy.log.errors import CorruptSnapshotError
+from kraftpy.log.pacing import Pace
 from kraftpy.log.producer_entries import (
+    NO_OFFSET,
     BatchMetadata,
     ProducerEntry,
     decode_snapshot,
     encode_snapshot,
 )
+from kraftpy.log.producers import ProducerState
+from kraftpy.log.rebuilding import rebuild_producers
+from kraftpy.log.segments import Segments
+from kraftpy.log.snapshots import ProducerSnapshots
+from kraftpy.world.memory_clock import MemoryClock
+from kraftpy.world.memory_disk import MemoryDisk
 
 INT32 = st.integers(0, 2**31 - 1)
 INT64 = st.integers(0, 2**63 - 1)
@@ -41,7 +50,7 @@ def entries(draw: st.DrawFn) -> ProducerEntry:
 
 @given(st.lists(entries()))
 def test_snapshots_round_trip(producers: list[ProducerEntry]) -> None:
-    assert decode_snapshot(encode_snapshot(producers), "file") == producers
+    assert list(decode_snapshot(encode_snapshot(producers), "file")) == producers
 
 
 def test_the_bytes_are_kafkas() -> None:
@@ -69,7 +78,7 @@ def test_every_flipped_bit_is_noticed() -> None:
         with pytest.raises(CorruptSnapshotError):
             decode_snapshot(bytes(data), "file")
         data[position // 8] ^= 1 << position % 8
-    assert len(decode_snapshot(bytes(data), "file")) == 2
+    assert len(list(decode_snapshot(bytes(data), "file"))) == 2
 
 
 def test_every_torn_snapshot_is_noticed() -> None:
@@ -94,3 +103,55 @@ def test_another_version_is_refused() -> None:
     data = b"\0\2" + encode_snapshot([])[2:]
     with pytest.raises(CorruptSnapshotError, match="version 2 is not 1"):
         decode_snapshot(data, "file")
+
+
+async def test_very_many_producers_are_loaded_in_slices() -> None:
+    """And those with a transaction are in the order of the log again."""
+    producers = [
+        ProducerEntry(number, 0, -1, 1000, 5000 - number if number % 100 == 0 else NO_OFFSET)
+        for number in range(1, 5000)
+    ]
+    snapshots = ProducerSnapshots(disk := MemoryDisk(), "/d")
+    await disk.make_directory("/d")
+    snapshots.write(5000, encode_snapshot(producers))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    class EveryTime(Pace):
+        @property
+        def is_over(self) -> bool:
+            return True
+
+    state = ProducerState(expiration_ms=1000)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        await rebuild_producers(
+            state,
+            snapshots,
+            Segments(),
+            clock=ClockAt(1500),
+            pace=EveryTime(MemoryClock()),
+            log_start_offset=0,
+            end_offset=5000,
+        )
+        nursery.cancel_scope.cancel()
+    assert turns > 15
+    assert list(state.producers.values()) == producers
+    assert state.first_undecided_offset == 100
+    assert (state.map_end_offset, state.snapshot_offset) == (5000, 5000)
+
+
+class ClockAt(MemoryClock):
+    __slots__ = ("_now_ms",)
+
+    def __init__(self, now_ms: int) -> None:
+        super().__init__()
+        self._now_ms = now_ms
+
+    def wall_ms(self) -> int:
+        return self._now_ms

@@ -539,12 +539,26 @@ def test_idle_producers_expire() -> None:
     log.write(2, 0, 0, timestamp_ms=1)
     log.write(3, 0, 0, transactional=True, guard=verify(log, 3), timestamp_ms=0)
     guard = verify(log, 4)
-    assert log.state.remove_expired(DAY_MS - 1) == 0
+    assert sum(log.state.remove_expired(DAY_MS - 1)) == 0
     assert log.state.accepts_guard(4, guard)
-    assert log.state.remove_expired(DAY_MS) == 1
+    assert sum(log.state.remove_expired(DAY_MS)) == 1
     # The open transaction stays whatever its age, the guard that nobody came back for does not.
     assert sorted(log.state.producers) == [2, 3]
     assert not log.state.accepts_guard(4, guard)
+
+
+def test_very_many_producers_expire_in_slices() -> None:
+    """Who writes between two of them is not idle any more."""
+    log = Log()
+    for producer_id in range(1000):
+        log.write(producer_id, 0, 0, timestamp_ms=0)
+    slices = log.state.remove_expired(DAY_MS)
+    first = next(slices)
+    assert 0 < first < 500
+    assert len(log.state.producers) == 1000 - first
+    log.write(999, 0, 1, timestamp_ms=DAY_MS)
+    assert first + sum(slices) == 999
+    assert list(log.state.producers) == [999]
 
 
 def test_a_snapshot_is_due_when_the_log_has_grown() -> None:
@@ -568,13 +582,14 @@ def test_reload_begins_from_the_snapshot() -> None:
         ProducerEntry(6, 1, 0, 1000, 30),
         ProducerEntry(8, 1, 0, 0),
     ]
-    state.reload(10, DAY_MS, snapshot_offset=50, entries=entries)
+    state.reload(10, snapshot_offset=50)
+    state.reopen(state.restore(entries, DAY_MS))
     assert (state.map_end_offset, state.snapshot_offset) == (50, 50)
     # The idle one is not loaded, and transactions are in the order of their offsets again.
     assert sorted(state.producers) == [5, 6]
     assert log.unstable() == 30
     assert state.first_undecided_offset == 30
-    state.reload(10, DAY_MS)
+    state.reload(10)
     assert (state.map_end_offset, state.snapshot_offset) == (10, 10)
     assert state.is_empty
     assert state.first_undecided_offset is None

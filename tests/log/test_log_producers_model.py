@@ -201,8 +201,8 @@ def check_replay(state: ProducerState, model: ListModel, snapshot_at: int) -> No
     assert replayed.first_undecided_offset == state.first_undecided_offset
     reloaded = new_state()
     if snapshot is not None:
-        entries = decode_snapshot(snapshot[1], "file")
-        reloaded.reload(0, 0, snapshot_offset=snapshot[0], entries=entries)
+        reloaded.reload(0, snapshot_offset=snapshot[0])
+        reloaded.reopen(reloaded.restore(decode_snapshot(snapshot[1], "file"), 0))
     for batch in model.log:
         if batch.first_offset >= reloaded.map_end_offset:
             append(reloaded, batch, AppendOrigin.REPLICATION)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 import trio
 from log_rig import NOW_MS, TINY, Rig, batch, by_time, marker, values_in
+from trio.testing import MockClock
 
 from kraftpy.log.errors import LogClosedError
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.records.validation import AppendOrigin
+from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk import MemoryDisk, Recording
+from kraftpy.world.memory_disk_faults import ColdCache, SlowDisk
 
 
 def fill(log: PartitionLog, count: int, *, epoch: int = 0) -> None:
@@ -49,6 +53,36 @@ async def test_truncation(rig: Rig, target: int) -> None:
     again = await rig.reload(log)
     assert values_in(again) == values_in_expected(target)
     assert again.producers.producers[3].last_sequence == target
+
+
+async def test_undecided_records_stay_so_while_producers_are_found_again(
+    autojump_clock: MockClock,
+) -> None:
+    """Readers of a follower come meanwhile: what is known of transactions is never half of it."""
+    disk = MemoryDisk(clock=MemoryClock(), random=Random(1))
+    rig = Rig(disk, "/data", replace(TINY, segment_bytes=100_000))
+    log = await rig.load()
+    fill(log, 10)
+    log.append_as_leader(
+        batch(b"undecided", producer_id=3, producer_epoch=0, sequence=0, is_transactional=True), 0
+    )
+    fill(log, 10)
+    log.update_high_watermark(15)
+    disk.inject(ColdCache())
+    disk.inject(SlowDisk(least_seconds=0.01))
+    seen = []
+
+    async def watch() -> None:
+        while True:
+            seen.append(log.last_stable_offset)
+            await trio.sleep(0.001)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        await log.truncate_to(18)
+        nursery.cancel_scope.cancel()
+    assert set(seen) == {10}
+    assert log.last_stable_offset == 10
 
 
 def values_in_expected(target: int) -> dict[int, bytes]:
