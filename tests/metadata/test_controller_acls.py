@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from small_cluster import CALLER, SmallCluster
 
+from kraftpy.metadata.controller import acls
 from kraftpy.metadata.controller.acls import AclControl
+from kraftpy.metadata.controller.result import ControllerError
 from kraftpy.metadata.describing import describe_acls
 from kraftpy.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from kraftpy.protocol.codec import encode_bytes
@@ -230,6 +232,28 @@ def test_an_entry_that_two_filters_mean_is_removed_once() -> None:
     assert len(result.records) == 7
     cluster.carry_out(result)
     assert len(cluster.image.access_control_entries) == 0
+
+
+def test_filters_that_list_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many filters that mean the same make a large answer out of few records."""
+    monkeypatch.setattr(acls, "MAX_RECORDS_PER_REQUEST", 4)
+    cluster = SmallCluster()
+    create(cluster, creation("a"), creation("b"))
+    control = AclControl(cluster.context, Random(1))
+    everything = k31.DeleteAclsFilter(
+        resource_type_filter=ANY,
+        resource_name_filter=None,
+        pattern_type_filter=ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=ANY,
+        permission_type=ANY,
+    )
+    result = control.delete_acls(k31.DeleteAclsRequest(filters=[everything] * 2), CALLER)
+    assert len(result.records) == 2
+    with pytest.raises(ControllerError) as caught:
+        control.delete_acls(k31.DeleteAclsRequest(filters=[everything] * 3), CALLER)
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
 
 
 def test_ids_are_never_given_twice() -> None:

@@ -47,6 +47,8 @@ REFUSED: list[tuple[Parts, Operations]] = [
     ([], [(BYTES, 1.0)]),
     ([("user", "a"), ("user", "b")], [(BYTES, 1.0)]),
     ([("group", "a")], [(BYTES, 1.0)]),
+    ([("user", "")], [(BYTES, 1.0)]),
+    ([("user", "a"), ("client-id", "")], [(BYTES, 1.0)]),
     ([("ip", "10.0.0.1"), ("user", "a")], [("connection_creation_rate", 1.0)]),
     ([("ip", "10.0.0.1"), ("client-id", "a")], [("connection_creation_rate", 1.0)]),
     ([("ip", "not an address")], [("connection_creation_rate", 1.0)]),

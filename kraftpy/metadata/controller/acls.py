@@ -18,7 +18,12 @@ from kraftpy.metadata.access_control import (
     ResourceType,
     is_known,
 )
-from kraftpy.metadata.controller.result import Caller, ControllerResult
+from kraftpy.metadata.controller.result import (
+    MAX_RECORDS_PER_REQUEST,
+    Caller,
+    ControllerError,
+    ControllerResult,
+)
 from kraftpy.metadata.controller.view import MetadataView
 from kraftpy.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from kraftpy.protocol.errors import ErrorCode
@@ -84,6 +89,8 @@ class AclControl:
     ) -> ControllerResult[DeleteAclsResponse]:
         doomed: dict[Uuid, RemoveAccessControlEntryRecord] = {}
         results = []
+        # Over all filters: each lists what it means, also if another one does so, too.
+        listed_count = 0
         for wanted in request.filters:
             acl_filter = _filter(wanted)
             unknown = acl_filter.unknown_part()
@@ -92,6 +99,10 @@ class AclControl:
                 results.append(DeleteAclsFilterResult(error_code=code, error_message=message))
                 continue
             matching = list(acl_filter.matching(self._context.image))
+            listed_count += len(matching)
+            if listed_count > MAX_RECORDS_PER_REQUEST:
+                message = f"the filters mean more than {MAX_RECORDS_PER_REQUEST} entries; split it"
+                raise ControllerError(ErrorCode.POLICY_VIOLATION, message)
             for entry in matching:
                 doomed[entry.id] = RemoveAccessControlEntryRecord(entry.id)
             results.append(

@@ -121,6 +121,9 @@ def _allowed_keys(entity: tuple[QuotaEntity, ...]) -> Mapping[str, int | None] |
     unknown = [kind for kind in names if kind not in (QUOTA_USER, QUOTA_CLIENT_ID, QUOTA_IP)]
     if unknown:
         return _refused(f"there are no quotas for the type {unknown[0]!r}")
+    empty = [kind for kind, name in names.items() if name == ""]
+    if empty:
+        return _refused(f"the name of the {empty[0]} is empty")
     if QUOTA_IP not in names:
         return _CLIENT_KEYS
     if len(names) > 1:
