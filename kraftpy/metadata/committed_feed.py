@@ -177,7 +177,8 @@ class CommittedFeed:
         loader = self._loader
         while self._log.start_offset <= loader.end_offset < goal:
             for batch in self._log.batches(loader.end_offset, goal):
-                loader.replay(batch)
+                for _ in loader.replay_in_steps(batch):
+                    await pace.rest(0)
                 if loader.unpublished_count >= _RECORDS_OF_AN_IMAGE:
                     loader.publish()
                 await pace.rest(batch.size)
@@ -194,7 +195,8 @@ class CommittedFeed:
         )
         try:
             for batch in self._log.snapshot_batches(snapshot_id):
-                loader.replay(batch)
+                for _ in loader.replay_in_steps(batch):
+                    await pace.rest(0)
                 await pace.rest(batch.size)
         except SnapshotGoneError:
             # A newer one took its place, and the log begins behind it: that one is loaded next.

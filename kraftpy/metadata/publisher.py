@@ -2,8 +2,8 @@
 
 The loader replays every committed batch, in order and once, into a delta; at the end of a run of
 batches it hands the new image, with what has changed, to the publishers in the order in which
-they were installed. Whoever drives it may let others run between two batches: nothing is seen
-before `publish`.
+they were installed. Whoever drives it may let others run between two batches, and between the steps
+of one: nothing is seen before `publish`, and of half a batch nothing at all.
 
 - Nothing is published before the node has caught up with the high watermark that it knew first,
   and has seen a record. From then on every publisher gets, as its first changes, everything there
@@ -20,10 +20,10 @@ Invariant: but for such a skipped record, the image is the fold of the log up to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from kraftpy.metadata.batches import log_records, metadata_record
 from kraftpy.metadata.changes import ImageChanges
@@ -37,6 +37,9 @@ from kraftpy.records.reader import Record
 from kraftpy.world import InternalInvariant, assert_always
 
 __all__ = ["LoaderFault", "Manifest", "MetadataLoader", "Publisher", "Source"]
+
+# About a millisecond's work.
+_RECORDS_OF_A_STEP: Final = 100
 
 
 class Source(Enum):
@@ -95,6 +98,7 @@ class MetadataLoader:
         "_has_seen_record",
         "_has_skipped",
         "_image",
+        "_is_amid_batch",
         "_is_strict",
         "_manifest",
         "_on_fault",
@@ -123,6 +127,7 @@ class MetadataLoader:
         self._has_seen_record = False
         self._has_news = False
         self._has_skipped = False
+        self._is_amid_batch = False
         self._manifest = Manifest(Source.LOG, self._visible, 0, 0, 0)
         self._start_manifest(Source.LOG)
 
@@ -177,6 +182,11 @@ class MetadataLoader:
 
     def replay(self, batch: RecordBatch) -> None:
         """Replay the next committed batch, or the next one of the snapshot that was begun."""
+        for _ in self.replay_in_steps(batch):
+            pass
+
+    def replay_in_steps(self, batch: RecordBatch) -> Iterator[None]:
+        """The same, with a rest between steps; all of them before anything else is replayed."""
         if self._snapshot is None and batch.base_offset != self._end_offset:
             raise InternalInvariant(
                 f"metadata.batch_order {batch.base_offset} where {self._end_offset} is next"
@@ -184,12 +194,16 @@ class MetadataLoader:
         self._batch_count += 1
         self._size_bytes += batch.size
         offset = batch.base_offset
+        self._is_amid_batch = True
         try:
-            for record in log_records(batch):
+            for number, record in enumerate(log_records(batch), 1):
                 self._replay_record(batch, record)
                 offset = record.offset + 1
+                if number % _RECORDS_OF_A_STEP == 0:
+                    yield
         except RecordDataError as error:
             self._skip(offset, error)
+        self._is_amid_batch = False
         if self._snapshot is None:
             self._end_offset = batch.next_offset
             if not self._delta.in_transaction:
@@ -245,7 +259,7 @@ class MetadataLoader:
 
     def publish(self) -> None:
         """Give what is new to every publisher, unless it is too early for that."""
-        if self._snapshot is not None or not self._is_caught_up():
+        if self._snapshot is not None or self._is_amid_batch or not self._is_caught_up():
             return
         before = self._image
         if self._has_news:

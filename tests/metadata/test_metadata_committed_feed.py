@@ -227,3 +227,30 @@ async def test_a_long_log_leaves_the_loop_to_others() -> None:
         nursery.cancel_scope.cancel()
     assert rig.heard == ["5000: 4999"]
     assert turns > 10
+
+
+class OneBatchLog(HandLog):
+    """All records of the log are in one batch, as those of a large topic are."""
+
+    def batches(self, start_offset: int, end_offset: int) -> Iterator[RecordBatch]:
+        records = [
+            ConfigRecord(ConfigResourceType.BROKER, "", "a", str(number))
+            for number in range(start_offset, end_offset)
+        ]
+        data = build_batch(records, base_offset=start_offset, epoch=1, timestamp_ms=5)
+        yield RecordBatch(data)
+
+
+async def test_a_large_batch_leaves_the_loop_to_others() -> None:
+    """Decision 1: a batch may hold 10,000 records. Nothing of it is seen before its end."""
+    rig = Rig(OneBatchLog())
+    rig.feed.committed(rig.log.append(9_000))
+    turns = 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.feed.run)
+        while not rig.heard:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+        nursery.cancel_scope.cancel()
+    assert rig.heard == ["9000: 8999"]
+    assert turns > 3

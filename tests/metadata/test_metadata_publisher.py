@@ -96,6 +96,25 @@ def test_one_image_for_all_batches_of_a_run() -> None:
     assert len(rig.publisher.given) == 2
 
 
+def test_of_half_a_batch_nothing_is_published() -> None:
+    """Others may run between the steps of a large one, and want an image."""
+    rig = Rig()
+    rig.commit(topic("before"))
+    records = [topic(f"t-{number}") for number in range(250)]
+    data = build_batch(records, base_offset=1, epoch=EPOCH, timestamp_ms=NOW_MS)
+    steps = rig.loader.replay_in_steps(RecordBatch(data))
+    for _ in range(2):
+        next(steps)
+        rig.loader.publish()
+        assert rig.names == ["before"]
+        assert len(rig.publisher.given) == 1
+    assert list(steps) == []
+    rig.loader.publish()
+    assert len(rig.names) == 251
+    (_, image, manifest) = rig.publisher.given[-1]
+    assert (image.provenance.last_offset, manifest.record_count) == (250, 250)
+
+
 def test_nothing_is_published_before_the_first_high_watermark_is_reached() -> None:
     """KRF-126, the wait."""
     rig = Rig(high_watermark=None)
