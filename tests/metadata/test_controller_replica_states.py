@@ -30,6 +30,7 @@ from metadata_sequences import RecordSource
 
 from kraftpy.metadata import records as r
 from kraftpy.metadata.controller.context import ControllerContext
+from kraftpy.metadata.controller.leader_and_isr import leader_and_isr_changes
 from kraftpy.metadata.controller.replica_states import has_online_directory
 from kraftpy.metadata.controller.transitions import (
     REPLICA_PREDECESSORS,
@@ -262,6 +263,33 @@ def test_a_leader_can_not_become_new(caplog: pytest.LogCaptureFixture) -> None:
     life.append(adding(4, leader=4))
     assert life.state(1, 0, 4) == ONLINE
     assert len(caplog.records) == 1
+
+
+def test_nobody_comes_online_who_is_not_assigned() -> None:
+    """CTL-113 has no counterpart: the assignment is the record's, and nothing is appended to it.
+
+    There is no New replica without an assignment to come from. A record that names another broker
+    as in sync, or as the leader, makes it no replica; as the leader it is lost at the next change.
+    """
+    life = Life(*BROKERS, *TOPIC)
+    life.activate()
+    life.append(r.PartitionChangeRecord(0, topic_id(1), isr=(1, 2, 3, 4), leader=4))
+    partition = life.context.image.partition(topic_id(1), 0)
+    assert partition is not None
+    assert partition.replicas == (1, 2, 3)
+    assert life.state(1, 0, 4) == GONE
+    assert not life.context.replica_states.is_online(partition, 4)
+    life.commit()
+    life.context.replica_states.acknowledge(4, life.offset)
+    assert life.state(1, 0, 4) == GONE
+    [record] = elected_anew(life, partition)
+    assert record.leader == 1
+
+
+def elected_anew(life: Life, partition: r.PartitionRecord) -> list[r.PartitionChangeRecord]:
+    topic = life.context.image.topics["orders"]
+    changes = leader_and_isr_changes(life.context, partitions=[(topic, partition)])
+    return [change for change in changes if change is not None]
 
 
 def test_going_back_restores_what_was_remembered(caplog: pytest.LogCaptureFixture) -> None:
