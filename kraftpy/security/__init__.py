@@ -1,0 +1,12 @@
+"""Who may do how much.
+
+- `windows`: rates over sampled windows, and buckets of tokens
+- `limits`: which limit holds for whom
+- `accounts`: what is known of those who have one
+- `client_quota`: what clients have used, and how long they must wait
+- `mutation_quota`: the same for changes to topics, which may be refused
+- `replication_quota`: bytes a second between replicas
+- `quota_metrics`: all of these under Kafka's names
+
+All of it is sans-I/O: amounts and a `now_ms` go in, delays come out.
+"""
