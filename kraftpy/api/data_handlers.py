@@ -27,6 +27,7 @@ from kraftpy.net.line import Spawn
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.ids import Uuid
+from kraftpy.security.replication_quota import ReplicationQuota
 from kraftpy.world import World
 
 __all__ = ["DataSettings", "data_handlers"]
@@ -54,10 +55,11 @@ def data_handlers(
     registry: MetricRegistry,
     moved: Callable[[Uuid, int, Uuid], None],
     verifier: TransactionVerifier | None = None,
+    quota: ReplicationQuota | None = None,
 ) -> list[Handler]:
     """`spawn` starts tasks that live as long as the broker; `moved` is told where a replica is
     that has been moved to another directory (DirectoryAssignments.assign). Without `verifier`,
-    transactional batches are left to what the logs say of them.
+    transactional batches are left to what the logs say of them. `quota` is the leaders'.
     """
     clock = world.clock
     hints = LeaderHints(replicas, cluster)
@@ -76,6 +78,7 @@ def data_handlers(
         clock=clock,
         metrics=metrics,
         selector=RackAwareSelector() if is_rack_aware else None,
+        quota=quota,
     )
     return [
         ProduceHandler(

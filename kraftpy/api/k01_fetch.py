@@ -195,6 +195,7 @@ class FetchHandler(Handler):
         now = self._clock.monotonic()
         if terms.is_of_follower:
             self._metrics.mark_all(REPLICATION_BYTES_OUT, now, result.byte_count)
+            self._reader.sent(result)
             return
         for _, partition, data in result.reads:
             if partition is not None and data.records:

@@ -14,6 +14,7 @@ from kraftpy.broker.hosted_replicas import log_of
 from kraftpy.broker.partition import Partition, ReplicaError
 from kraftpy.log.errors import LogError
 from kraftpy.log.offsets import UNKNOWN, Isolation, OffsetMetadata
+from kraftpy.log.partition_log import PartitionLog
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.purgatory.operation import DelayedOperation
 from kraftpy.records.errors import RecordDataError
@@ -53,7 +54,7 @@ class DelayedFetch(DelayedOperation):
             if isinstance(partition, ErrorCode):
                 return self.force_complete()
             try:
-                count = _readable_bytes(fetched, fetched.place, partition, terms.isolation)
+                count = self._readable_bytes(fetched, fetched.place, partition)
             except (ReplicaError, LogError, RecordDataError):
                 # The read will say so.
                 return self.force_complete()
@@ -70,29 +71,35 @@ class DelayedFetch(DelayedOperation):
     def on_expiration(self) -> None:
         self._on_expired()
 
+    def _readable_bytes(
+        self, fetched: FetchedPartition, place: OffsetMetadata, partition: Partition
+    ) -> int | None:
+        """How much there is to read now; None if that is for a read to tell, at once."""
+        if (
+            fetched.last_fetched_epoch != UNKNOWN
+            and partition.divergence(fetched.last_fetched_epoch, fetched.fetch_offset) is not None
+        ):
+            return None
+        log = log_of(partition)
+        end = _end_of(log, self._terms.isolation)
+        if log.log_end_offset < place.offset:
+            # The log was truncated.
+            return None
+        if end.offset <= place.offset or self._reader.holds_back(partition, self._terms):
+            return 0
+        return _bytes_between(place, end, fetched.max_bytes)
 
-def _readable_bytes(
-    fetched: FetchedPartition, place: OffsetMetadata, partition: Partition, isolation: Isolation
-) -> int | None:
-    """How much there is to read now; None if that is for a read to tell, at once."""
-    if (
-        fetched.last_fetched_epoch != UNKNOWN
-        and partition.divergence(fetched.last_fetched_epoch, fetched.fetch_offset) is not None
-    ):
-        return None
-    log = log_of(partition)
+
+def _end_of(log: PartitionLog, isolation: Isolation) -> OffsetMetadata:
     if isolation is Isolation.LOG_END:
-        end = log.log_end
-    elif isolation is Isolation.HIGH_WATERMARK:
-        end = log.high_watermark_metadata()
-    else:
-        end = log.last_stable_metadata()
-    if log.log_end_offset < place.offset:
-        # The log was truncated.
-        return None
-    if end.offset <= place.offset:
-        return 0
+        return log.log_end
+    if isolation is Isolation.HIGH_WATERMARK:
+        return log.high_watermark_metadata()
+    return log.last_stable_metadata()
+
+
+def _bytes_between(place: OffsetMetadata, end: OffsetMetadata, max_bytes: int) -> int | None:
     if end.is_offset_only or place.is_offset_only or not end.is_on_same_segment(place):
         # A segment was rolled.
         return None
-    return min(end.bytes_since(place), fetched.max_bytes)
+    return min(end.bytes_since(place), max_bytes)

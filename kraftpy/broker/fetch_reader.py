@@ -34,6 +34,7 @@ from kraftpy.protocol.schema.k01_fetch import (
     PartitionData,
 )
 from kraftpy.records.errors import RecordDataError
+from kraftpy.security.replication_quota import ReplicationQuota
 from kraftpy.world import Clock
 
 __all__ = ["FetchReader", "FetchResult", "FetchTerms"]
@@ -96,14 +97,18 @@ class FetchReader:
         clock: Clock,
         metrics: TopicMetrics,
         selector: ReplicaSelector | None = None,
+        quota: ReplicationQuota | None = None,
     ) -> None:
-        """Without a selector, consumers read from leaders unless they want it otherwise."""
+        """Without a selector, consumers read from leaders unless they want it otherwise. `quota` is
+        for what goes to followers.
+        """
         self._replicas = replicas
         self._sessions = sessions
         self._cluster = cluster
         self._clock = clock
         self._metrics = metrics
         self._selector = selector
+        self._quota = quota
 
     def read(
         self, wanted: Iterable[FetchedPartition], terms: FetchTerms, *, is_first: bool
@@ -154,6 +159,35 @@ class FetchReader:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         return found
 
+    def holds_back(self, partition: Partition, terms: FetchTerms) -> bool:
+        """Whether a follower gets nothing of a partition for now, because too much was sent.
+
+        One that is in sync gets what there is: it would leave the ISR otherwise (REP-70).
+        """
+        quota = self._quota
+        return (
+            quota is not None
+            and quota.is_used
+            and terms.is_of_follower
+            and terms.replica_id not in partition.isr
+            and quota.is_throttled(*partition.topic_partition)
+            and quota.is_exceeded(self._clock.monotonic_ms())
+        )
+
+    def sent(self, result: FetchResult) -> None:
+        """This goes to a follower; what is throttled of it counts, in sync or not."""
+        quota = self._quota
+        if quota is None or not quota.is_used:
+            return
+        now_ms = self._clock.monotonic_ms()
+        for _, partition, data in result.reads:
+            if (
+                partition is not None
+                and data.records
+                and quota.is_throttled(*partition.topic_partition)
+            ):
+                quota.record(len(data.records), now_ms)
+
     def _read(
         self,
         fetched: FetchedPartition,
@@ -178,7 +212,10 @@ class FetchReader:
                 data.preferred_read_replica = preferred
                 return _with_offsets(data, log)
         end_offset = log.log_end_offset
-        info = budget.read(log, fetched.fetch_offset, fetched.max_bytes, terms.isolation)
+        if self.holds_back(partition, terms):
+            info = log.read(fetched.fetch_offset, 0, terms.isolation, min_one_batch=False)
+        else:
+            info = budget.read(log, fetched.fetch_offset, fetched.max_bytes, terms.isolation)
         place = info.fetch_offset
         if place.offset != fetched.fetch_offset:
             # Nothing lies there, nor behind it.

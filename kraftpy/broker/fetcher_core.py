@@ -244,16 +244,18 @@ class FetcherCore:
 
     def _apply_quota(self) -> None:
         """While the quota is exceeded, those that it is for and that lag are not asked for."""
-        if self._traffic.is_exceeded():
-            for topic_partition, state in self._lagging.items():
-                if self._traffic.is_throttled(topic_partition):
-                    self._held_back[topic_partition] = state
-                    self._session.drop(state.key)
-        elif self._held_back:
-            held_back, self._held_back = self._held_back, {}
-            for state in held_back.values():
+        traffic = self._traffic
+        is_exceeded = traffic.is_exceeded()
+        for topic_partition in tuple(self._held_back):
+            if not (is_exceeded and traffic.is_throttled(topic_partition)):
+                state = self._held_back.pop(topic_partition)
                 if state.phase is Phase.FETCHING:
                     self._fetch_on(state)
+        if is_exceeded:
+            for topic_partition, state in self._lagging.items():
+                if traffic.is_throttled(topic_partition):
+                    self._held_back[topic_partition] = state
+                    self._session.drop(state.key)
 
     def failed_request(self, now_ms: int, reason: object) -> None:
         """The request has no answer: after a pause, everything is told anew."""

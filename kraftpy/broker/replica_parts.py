@@ -19,6 +19,7 @@ from kraftpy.broker.suspects import SuspectedBrokers
 from kraftpy.log.manager import LogManager
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.observe.topic_metrics import TopicMetrics
+from kraftpy.security.replication_quota import ReplicationQuota
 from kraftpy.world import World
 
 __all__ = ["ReplicaParts", "assemble_replicas"]
@@ -49,10 +50,11 @@ def assemble_replicas(
     suspects: SuspectedBrokers,
     topic_metrics: TopicMetrics,
     min_insync_replicas: Callable[[str], int],
+    quota: ReplicationQuota | None = None,
 ) -> ReplicaParts:
     """`fetcher_count` is `num.replica.fetchers`, `listener_name` that of the listener between
     brokers, `socket_timeout_ms` is `replica.socket.timeout.ms`. AlterPartition goes through
-    `alterations`, AssignReplicasToDirs through `assigning`.
+    `alterations`, AssignReplicasToDirs through `assigning`. `quota` is the followers'.
     """
     clock, broker_id = world.clock, settings.broker_id
     hosted = HostedPartitions()
@@ -68,7 +70,7 @@ def assemble_replicas(
         registry,
         hosted=hosted,
         logs=logs,
-        traffic=CountedTraffic(hosted, topic_metrics, clock),
+        traffic=CountedTraffic(hosted, topic_metrics, clock, quota),
         broker_epoch=broker_epoch,
         listener_name=listener_name,
         suspects=suspects,

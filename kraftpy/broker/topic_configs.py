@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from kraftpy.broker.replication_throttles import ThrottledReplicas
 from kraftpy.config import DynamicConfig, NodeConfig, TopicConfig
 from kraftpy.config.definitions import TOPIC, node_synonyms
 from kraftpy.config.problems import ConfigurationError
@@ -67,6 +68,14 @@ class TopicConfigs:
     def min_insync_replicas(self, topic: str) -> int:
         return self._config(topic).min_insync_replicas
 
+    def throttled_replicas(self, topic: str) -> ThrottledReplicas:
+        return self._config(topic).throttled_replicas
+
+    def configured_topics(self) -> list[str]:
+        """Those that have settings of their own."""
+        keys = self._image.configs
+        return [key.name for key in keys if key.resource_type is ConfigResourceType.TOPIC]
+
     def publish(self, changes: ImageChanges, image: MetadataImage, manifest: Manifest) -> None:
         self._image = image
         changed = [
@@ -116,8 +125,12 @@ class TopicConfigs:
 class _Config:
     """What is asked of a topic's configuration, ready to be given."""
 
-    __slots__ = ("log", "min_insync_replicas")
+    __slots__ = ("log", "min_insync_replicas", "throttled_replicas")
 
     def __init__(self, topic: TopicConfig, validates_fully: bool) -> None:
         self.log = LogConfig.from_topic(topic, validates_fully=validates_fully)
         self.min_insync_replicas = topic.get_int("min.insync.replicas")
+        self.throttled_replicas: ThrottledReplicas = (
+            topic.get_list("leader.replication.throttled.replicas"),
+            topic.get_list("follower.replication.throttled.replicas"),
+        )

@@ -47,6 +47,12 @@ class TopicConfig:
             raise TypeError(f"{key} is no whole number but {value!r}")
         return value
 
+    def get_list(self, key: str) -> tuple[str, ...]:
+        value = self._values[key]
+        if not isinstance(value, tuple):
+            raise TypeError(f"{key} is no list but {value!r}")
+        return value
+
     @property
     def is_compacted(self) -> bool:
         policy = self._values["cleanup.policy"]

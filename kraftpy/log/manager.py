@@ -28,6 +28,7 @@ from kraftpy.log.partition_moves import MovablePartitions
 from kraftpy.observe.topic_metrics import TopicMetrics
 from kraftpy.protocol.ids import Uuid
 from kraftpy.records.errors import RecordDataError
+from kraftpy.security.replication_quota import ReplicationQuota
 from kraftpy.world import World
 
 __all__ = ["LogManager"]
@@ -51,11 +52,14 @@ class LogManager(MovablePartitions):
         config_of: Callable[[str], LogConfig],
         events: DirectoryEvents | None = None,
         topic_metrics: TopicMetrics | None = None,
+        move_quota: ReplicationQuota | None = None,
     ) -> None:
+        """`move_quota` is for copies into other directories."""
         super().__init__(
             world, settings, config_of=config_of, events=events, topic_metrics=topic_metrics
         )
         self._moving = {}
+        self._move_quota = move_quota
         # What an orderly stop leaves for the next process to register with.
         self.broker_epoch = NO_BROKER_EPOCH
 

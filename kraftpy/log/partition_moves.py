@@ -2,7 +2,7 @@
 
 A `-future` log in the other directory catches up with the current one, and then, at one moment,
 takes its place; the old one is deleted, and the directory of the new one gets the partition's name.
-A crash leaves one of these:
+While moves have copied too much, a quota holds all of them back. A crash leaves one of these:
 
 - Both, and the future log has not all of the current one: the move goes on when it is asked for.
 - Both, and the future log has all of the current one, perhaps more: it had taken its place, or
@@ -31,6 +31,7 @@ from kraftpy.log.segment_files import (
     directory_name,
     future_directory_name,
 )
+from kraftpy.security.replication_quota import ReplicationQuota
 
 __all__ = ["MovablePartitions"]
 
@@ -43,10 +44,11 @@ _log = logging.getLogger(__name__)
 class MovablePartitions(Partitions):
     """Adds moves."""
 
-    __slots__ = ("_moving",)
+    __slots__ = ("_move_quota", "_moving")
 
     # Partitions with a move under way. Set by LogManager.
     _moving: dict[TopicPartition, None]
+    _move_quota: ReplicationQuota | None
 
     async def move(
         self,
@@ -92,8 +94,11 @@ class MovablePartitions(Partitions):
                     or target.futures.get(topic_partition) is not future
                 ):
                     raise StorageError(f"{current.directory} has gone while it was moved")
-                if await copy_step(current, future):
-                    continue
+                if not self._is_held_back():
+                    copied = await copy_step(current, future)
+                    if copied:
+                        self._note_copied(copied)
+                        continue
                 # From here to the swap nothing may wait.
                 if has_caught_up(current, future):
                     self._swap(source, target, current, future)
@@ -102,6 +107,14 @@ class MovablePartitions(Partitions):
                         await self._finish_swap(source, target, current, future)
                     return
             await self._world.clock.sleep(_PAUSE_SECONDS)
+
+    def _is_held_back(self) -> bool:
+        quota = self._move_quota
+        return quota is not None and quota.is_exceeded(self._world.clock.monotonic_ms())
+
+    def _note_copied(self, byte_count: int) -> None:
+        if self._move_quota is not None:
+            self._move_quota.record(byte_count, self._world.clock.monotonic_ms())
 
     async def _future_in(
         self, target: LogDirectory, topic_partition: TopicPartition

@@ -35,6 +35,7 @@ from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.broker.producer_ids import ProducerIds
 from kraftpy.broker.replica_parts import ReplicaParts, assemble_replicas
 from kraftpy.broker.replicas import ReplicaManager
+from kraftpy.broker.replication_throttles import ReplicationThrottles
 from kraftpy.broker.suspects import SuspectedBrokers
 from kraftpy.broker.topic_configs import TopicConfigs
 from kraftpy.broker.topic_creation import AutoTopicCreation, TopicTemplate
@@ -52,6 +53,8 @@ from kraftpy.node.broker_settings import (
     fetcher_settings,
     lifecycle_settings,
     replica_settings,
+    replication_limits,
+    replication_windows,
 )
 from kraftpy.node.coordinators import Coordinators, assemble_coordinators, internal_topics
 from kraftpy.observe.metrics import MetricRegistry
@@ -109,16 +112,23 @@ class BrokerPart:
         self.loader.install(configs)
         if not await self._first_image():
             return
+        throttles = self._throttles(configs)
         logs = LogManager(
             self.world,
             self._log_settings(),
             config_of=configs.config_of,
             topic_metrics=topic_metrics,
+            move_quota=throttles.moves,
         )
         epoch_before = await previous_broker_epoch(self.world.disk, self.directories)
         async with logs.running(), trio.open_nursery() as nursery:
             lifecycle, replicas, coordinators = self._assemble(
-                nursery, logs, configs, topic_metrics, epoch_before
+                nursery,
+                logs,
+                configs,
+                topic_metrics,
+                throttles=throttles,
+                epoch_before=epoch_before,
             )
             self.replicas, self.coordinators = replicas, coordinators
             nursery.start_soon(self._become_ready, nursery, lifecycle, replicas, coordinators)
@@ -182,6 +192,8 @@ class BrokerPart:
         logs: LogManager,
         configs: TopicConfigs,
         topic_metrics: TopicMetrics,
+        *,
+        throttles: ReplicationThrottles,
         epoch_before: int,
     ) -> tuple[BrokerLifecycle, ReplicaManager, Coordinators]:
         config = self.config.current
@@ -221,6 +233,7 @@ class BrokerPart:
             suspects=self.suspects,
             topic_metrics=topic_metrics,
             min_insync_replicas=configs.min_insync_replicas,
+            quota=throttles.follower,
         )
         configs.subscribe(parts.replicas.reconfigure)
         self._unsubscribe = self.config.subscribe(
@@ -230,7 +243,9 @@ class BrokerPart:
         if self._stop.is_set():
             lifecycle.begin_shutdown()
         coordinators = self._make_coordinators(nursery, configs, parts, lifecycle)
-        self.handlers += self._data_handlers(nursery, logs, parts, topic_metrics, coordinators)
+        self.handlers += self._data_handlers(
+            nursery, logs, parts, topic_metrics, coordinators, throttles=throttles
+        )
         return lifecycle, parts.replicas, coordinators
 
     def _make_coordinators(
@@ -272,6 +287,8 @@ class BrokerPart:
         parts: ReplicaParts,
         topic_metrics: TopicMetrics,
         coordinators: Coordinators,
+        *,
+        throttles: ReplicationThrottles,
     ) -> list[Handler]:
         return data_handlers(
             data_settings(self.config.current),
@@ -284,7 +301,23 @@ class BrokerPart:
             registry=self.registry,
             moved=parts.assignments.assign,
             verifier=coordinators.transactions.verifier,
+            quota=throttles.leader,
         )
+
+    def _throttles(self, configs: TopicConfigs) -> ReplicationThrottles:
+        config = self.config.current
+        throttles = ReplicationThrottles(
+            config.node_id,
+            replication_windows(config),
+            self.registry,
+            self.world.clock,
+            configs.throttled_replicas,
+        )
+        throttles.change_limits(replication_limits(config))
+        self.config.subscribe(lambda now, _: throttles.change_limits(replication_limits(now)))
+        configs.subscribe(throttles.reconfigure)
+        throttles.reconfigure(configs.configured_topics())
+        return throttles
 
     def _change_settings(
         self,

@@ -9,10 +9,12 @@ from kraftpy.broker.fetcher_steps import FetcherSettings
 from kraftpy.broker.lifecycle_core import BrokerIdentity, LifecycleSettings
 from kraftpy.broker.purgatories import PurgatorySettings
 from kraftpy.broker.replicas import ReplicaSettings
+from kraftpy.broker.replication_throttles import ReplicationLimits, ReplicationWindows
 from kraftpy.config import NodeConfig
 from kraftpy.metadata.features import supported_features
 from kraftpy.metadata.records import Endpoint
 from kraftpy.protocol.ids import Uuid, random_uuid
+from kraftpy.security.windows import QuotaWindow
 from kraftpy.world import World
 
 __all__ = [
@@ -21,7 +23,10 @@ __all__ = [
     "data_settings",
     "fetcher_settings",
     "lifecycle_settings",
+    "quota_window",
     "replica_settings",
+    "replication_limits",
+    "replication_windows",
 ]
 
 
@@ -89,6 +94,29 @@ def fetcher_settings(config: NodeConfig) -> FetcherSettings:
         max_bytes=config.get_int("replica.fetch.response.max.bytes"),
         partition_max_bytes=config.get_int("replica.fetch.max.bytes"),
         backoff_ms=config.get_int("replica.fetch.backoff.ms"),
+    )
+
+
+def quota_window(config: NodeConfig, prefix: str) -> QuotaWindow:
+    """What the two keys with this prefix say."""
+    return QuotaWindow(
+        config.get_int(f"{prefix}.window.num"),
+        config.get_int(f"{prefix}.window.size.seconds") * 1000,
+    )
+
+
+def replication_windows(config: NodeConfig) -> ReplicationWindows:
+    return ReplicationWindows(
+        replication=quota_window(config, "replication.quota"),
+        moves=quota_window(config, "alter.log.dirs.replication.quota"),
+    )
+
+
+def replication_limits(config: NodeConfig) -> ReplicationLimits:
+    return ReplicationLimits(
+        leader=config.get_int("leader.replication.throttled.rate"),
+        follower=config.get_int("follower.replication.throttled.rate"),
+        moves=config.get_int("replica.alter.log.dirs.io.max.bytes.per.second"),
     )
 
 

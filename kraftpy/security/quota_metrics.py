@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from urllib.parse import quote
+from typing import Final
 
 from kraftpy.observe.metrics import MetricName, MetricRegistry, Tags
 from kraftpy.security.limits import Account
 
 __all__ = ["QuotaKind", "QuotaMetrics"]
+
+_PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 class QuotaKind(Enum):
@@ -63,4 +65,4 @@ class QuotaMetrics:
 
 def _sanitized(user: str) -> str:
     """As Kafka has users in the names of metrics: a principal may be made of anything."""
-    return quote(user, safe="")
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in user.encode())

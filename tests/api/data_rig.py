@@ -40,6 +40,7 @@ from kraftpy.protocol.schema.k01_fetch import (
 from kraftpy.protocol.tables import Request
 from kraftpy.records.reader import read_records
 from kraftpy.records.walker import walk_batches
+from kraftpy.security.replication_quota import ReplicationQuota
 from kraftpy.world import FileSlice, Random
 
 PRODUCE_VERSION = 12
@@ -265,7 +266,9 @@ def values(data: PartitionData) -> list[bytes | None]:
 
 
 @asynccontextmanager
-async def broker_on(rig: Rig, *, settings: DataSettings | None = None) -> AsyncIterator[Broker]:
+async def broker_on(
+    rig: Rig, *, settings: DataSettings | None = None, quota: ReplicationQuota | None = None
+) -> AsyncIterator[Broker]:
     """Broker 1 of three, with the handlers of the data path."""
     async with rig.running() as replicas, trio.open_nursery() as nursery:
         cluster = BrokerMetadata(cluster_id="c", random=Random(0))
@@ -283,6 +286,7 @@ async def broker_on(rig: Rig, *, settings: DataSettings | None = None) -> AsyncI
             metrics=rig.topic_metrics,
             registry=rig.registry,
             moved=lambda *where: moves.append(where),
+            quota=quota,
         )
         yield Broker(rig, handlers, moves=moves)
         nursery.cancel_scope.cancel()

@@ -639,3 +639,13 @@ def test_when_all_are_held_back_the_quota_is_looked_at_again() -> None:
     assert fetcher.step() == Idle(1000)
     fetcher.traffic.is_over = False
     assert list(fetcher.asked()) == [0]
+
+
+def test_who_is_no_longer_throttled_is_asked_for_beyond_the_quota() -> None:
+    """REP-70."""
+    fetcher = Fetcher(follower(), follower(("t", 1)))
+    fetcher.traffic.throttled += [T0, ("t", 1)]
+    fetcher.traffic.is_over = True
+    assert fetcher.step() == Idle(1000)
+    fetcher.traffic.throttled.remove(T0)
+    assert list(fetcher.asked()) == [0]

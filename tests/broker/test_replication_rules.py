@@ -16,6 +16,9 @@ from kraftpy.metadata.image import EMPTY_IMAGE, Provenance
 from kraftpy.metadata.records import PartitionChangeRecord, TopicRecord
 from kraftpy.observe.metrics import Meter, MetricRegistry
 from kraftpy.observe.topic_metrics import TopicMetrics, metric_name
+from kraftpy.security.quota_metrics import QuotaKind, QuotaMetrics
+from kraftpy.security.replication_quota import ReplicationQuota
+from kraftpy.security.windows import QuotaWindow
 from kraftpy.world import Buffer
 from kraftpy.world.memory_clock import MemoryClock
 
@@ -56,6 +59,25 @@ def test_a_storage_error_delays_one_partition() -> None:
     fetcher.now_ms = 100
     assert list(fetcher.asked()) == [0]
     assert fetcher.core.failed == {}
+
+
+async def test_what_is_copied_of_throttled_partitions_counts_for_the_quota() -> None:
+    """REP-70."""
+    clock, registry = MemoryClock(), MetricRegistry()
+    metrics = QuotaMetrics(QuotaKind.FOLLOWER_REPLICATION, registry, clock.monotonic_ms)
+    quota = ReplicationQuota(QuotaWindow(), metrics)
+    quota.change_limit(749)
+    traffic = CountedTraffic(HostedPartitions(), TopicMetrics(registry), clock, quota)
+    traffic.replicated(follower(), 10_000)
+    quota.change_throttled("t", frozenset((0,)))
+    traffic.replicated(follower(("t", 1)), 10_000)
+    traffic.replicated(follower(), 700)
+    assert not traffic.is_exceeded()
+    traffic.replicated(follower(), 50)
+    assert traffic.is_exceeded()
+    assert [traffic.is_throttled(("t", number)) for number in (0, 1)] == [True, False]
+    quota.change_throttled("t", frozenset())
+    assert not traffic.is_exceeded()
 
 
 @pytest.mark.parametrize("is_added", [False, True])

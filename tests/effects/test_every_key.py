@@ -12,6 +12,7 @@ from effects.coordinator_effects import (
     SHARD_EFFECTS,
 )
 from effects.node_effects import DYNAMIC_EFFECTS, STATIC_EFFECTS
+from effects.throttle_effects import THROTTLE_DYNAMIC_EFFECTS, THROTTLE_STATIC_EFFECTS
 from effects.topic_effects import TOPIC_EFFECTS
 
 from kraftpy.config.definition import Effect
@@ -111,13 +112,19 @@ SEEN_ELSEWHERE = {
         "effects/test_node_effects.py::test_unclean_leader_election"
     ),
 }
-# Those of topics are the same two.
-SEEN_OF_TOPICS = ("min.insync.replicas", "unclean.leader.election.enable")
+# Those of topics, by tests in test_node_effects.py.
+SEEN_OF_TOPICS = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+)
 
 
 def seen_keys_of_nodes() -> set[str]:
     seen = {*STATIC_EFFECTS, *DYNAMIC_EFFECTS, *SEEN_ELSEWHERE}
     seen |= {*SHARD_EFFECTS, *COORDINATOR_STATIC_EFFECTS, *COORDINATOR_DYNAMIC_EFFECTS}
+    seen |= {*THROTTLE_STATIC_EFFECTS, *THROTTLE_DYNAMIC_EFFECTS}
     for effect in TOPIC_EFFECTS.values():
         seen |= {*effect.dynamic, *effect.static}
     return seen
@@ -139,7 +146,7 @@ def test_every_key_of_a_topic() -> None:
 
 def test_every_dynamic_key_is_changed_at_run_time() -> None:
     """Not by two nodes. Logs are loaded once in a life, and listeners stay as they are."""
-    at_run_time = {*DYNAMIC_EFFECTS, *COORDINATOR_DYNAMIC_EFFECTS}
+    at_run_time = {*DYNAMIC_EFFECTS, *COORDINATOR_DYNAMIC_EFFECTS, *THROTTLE_DYNAMIC_EFFECTS}
     for effect in TOPIC_EFFECTS.values():
         at_run_time |= {*effect.dynamic}
     missing = [

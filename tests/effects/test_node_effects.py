@@ -6,13 +6,21 @@ import pytest
 import trio
 from effects.coordinator_effects import COORDINATOR_DYNAMIC_EFFECTS, COORDINATOR_STATIC_EFFECTS
 from effects.node_effects import DYNAMIC_EFFECTS, NODES, STATIC_EFFECTS
+from effects.throttle_effects import (
+    FOLLOWERS,
+    LEADERS,
+    SLOW,
+    THROTTLE_DYNAMIC_EFFECTS,
+    THROTTLE_STATIC_EFFECTS,
+    takes_long,
+)
 from support.simulated_nodes import SimulatedNodes, run_nodes
 
 from kraftpy.client.admin_operations import ConfigKind
 from kraftpy.protocol.errors import ErrorCode
 
-STATIC = {**STATIC_EFFECTS, **COORDINATOR_STATIC_EFFECTS}
-DYNAMIC = {**DYNAMIC_EFFECTS, **COORDINATOR_DYNAMIC_EFFECTS}
+STATIC = {**STATIC_EFFECTS, **COORDINATOR_STATIC_EFFECTS, **THROTTLE_STATIC_EFFECTS}
+DYNAMIC = {**DYNAMIC_EFFECTS, **COORDINATOR_DYNAMIC_EFFECTS, **THROTTLE_DYNAMIC_EFFECTS}
 
 
 @pytest.mark.parametrize("key", STATIC)
@@ -45,6 +53,23 @@ def test_a_setting_changes_while_nodes_run(key: str) -> None:
         assert before != after
         await rig.alter(ConfigKind.BROKER, resource, {key: None})
         assert await effect.observe(rig, 2) == before
+
+    run_nodes(scenario)
+
+
+@pytest.mark.parametrize(("side", "broker"), [(LEADERS, 1), (FOLLOWERS, 2)])
+def test_throttled_replicas(side: str, broker: int) -> None:
+    """leader.replication.throttled.replicas, follower.replication.throttled.replicas: those that
+    are named, by the numbers of partition and broker.
+    """
+
+    async def scenario(rig: SimulatedNodes) -> None:
+        await rig.start("n1", "n2")
+        await rig.alter(ConfigKind.BROKER, "", {f"{side}.rate": SLOW})
+        key = f"{side}.replicas"
+        assert not await takes_long(rig, "none", {})
+        assert not await takes_long(rig, "other", {key: f"0:{3 - broker},1:{broker}"})
+        assert await takes_long(rig, "this", {key: f"7:9,0:{broker}"})
 
     run_nodes(scenario)
 
