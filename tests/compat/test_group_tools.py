@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from compat.data_cluster import SECONDS, DataCluster
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from support.kafka_jars import run_java
+
+from kraftpy.coordinator.hashing import partition_for
 
 pytestmark = [pytest.mark.compat, pytest.mark.java]
 
@@ -17,6 +22,7 @@ GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 PARTITIONS = 2
 RECORDS = 20
+OFFSETS = "__consumer_offsets"
 
 
 def groups(cluster: DataCluster, arguments: str) -> list[list[str]]:
@@ -109,3 +115,51 @@ def test_a_group_that_nobody_is_in(one_node: DataCluster, member: tuple[str, str
     assert row == [group, topic, "1", "7", "20", "13", "-", "-", "-"]
     groups(one_node, f"--delete --group {group}")
     assert [group, "Empty"] not in groups(one_node, "--list --state")
+
+
+def test_the_formatters_of_the_console_consumer(
+    one_node: DataCluster, member: tuple[str, str]
+) -> None:
+    """GRP-75: offsets, what deletes them, and groups, as Kafka 4.3 prints them."""
+    topic, group = member
+    offsets = _formatted(one_node, group, "OffsetsMessageFormatter")
+    keys = [{"group": group, "topic": topic, "partition": each} for each in range(PARTITIONS)]
+    assert [each["key"] for each in offsets] == [{"type": 1, "data": key} for key in keys]
+    for each in offsets:
+        assert each["value"]["version"] == 4
+        assert (each["value"]["data"]["offset"], each["value"]["data"]["metadata"]) == (10, "")
+    registered = _formatted(one_node, group, "GroupMetadataMessageFormatter")
+    data = registered[-1]["value"]["data"]
+    assert registered[-1]["key"] == {"type": 2, "data": {"group": group}}
+    assert (data["protocolType"], data["generation"], data["protocol"]) == ("consumer", 1, "range")
+    assert [each["clientId"] for each in data["members"]] == ["reader"]
+    bare = f"bare-{topic}"
+    alone = Consumer({"bootstrap.servers": one_node.bootstrap, "group.id": bare})
+    alone.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
+    alone.close()
+    admin = AdminClient({"bootstrap.servers": one_node.bootstrap})
+    [deleted] = admin.delete_consumer_groups([bare]).values()
+    deleted.result(SECONDS)
+    first, second = _formatted(one_node, bare, "OffsetsMessageFormatter")
+    assert first["key"] == second["key"]
+    assert (first["value"]["data"]["offset"], second["value"]) == (7, None)
+
+
+def _formatted(cluster: DataCluster, group: str, formatter: str) -> list[Any]:
+    """What a formatter of Kafka's prints of the records of a group."""
+    reader = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "nobody"})
+    count = len(reader.list_topics(OFFSETS, SECONDS).topics[OFFSETS].partitions)
+    where = TopicPartition(OFFSETS, partition_for(group, count))
+    _, end = reader.get_watermark_offsets(where, SECONDS)
+    reader.close()
+    done = run_java(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *("--bootstrap-server", cluster.bootstrap, "--topic", OFFSETS),
+        *("--partition", str(where.partition), "--offset", "earliest", "--max-messages", str(end)),
+        *("--formatter", f"org.apache.kafka.tools.consumer.{formatter}"),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    # It puts nothing between them.
+    found = done.stdout.replace("}{", "}\n{").splitlines()
+    lines = [json.loads(line) for line in found if line.startswith("{")]
+    return [line for line in lines if line["key"]["data"]["group"] == group]

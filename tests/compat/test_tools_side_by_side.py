@@ -249,7 +249,7 @@ def both(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def test_the_same_tables(tmp_path: Path) -> None:
-    """GRP-46 to GRP-48, GRP-53, CGP-58, TV-30, TV-31"""
+    """GRP-46 to GRP-48, GRP-53, GRP-75, CGP-58, TV-30, TV-31"""
     with both(tmp_path) as ports, ThreadPoolExecutor(2) as pool:
         theirs, ours = map(sections, pool.map(tell, ports))
     differences = {
