@@ -310,7 +310,7 @@ def transactions(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize("level", list(IsolationLevel))
 def test_aborted_transactions_are_passed_over_if_asked_for(level: IsolationLevel) -> None:
-    """TXN-28, TXN-29."""
+    """TXN-28, TXN-29, F5: writers are not isolated, so they lie between each other."""
     cluster = FakeCluster()
     transactions(cluster)
     fill(cluster, FIRST, b"plain")

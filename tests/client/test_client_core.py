@@ -214,7 +214,7 @@ def test_garbled_negotiation(frame: bytes) -> None:
 
 
 def test_overdue_answer_ends_the_connection() -> None:
-    """One millisecond before nothing happens; at the deadline every pending request fails."""
+    """F19: one millisecond before nothing happens; at the deadline every pending request fails."""
     core = ready_core()
     early, _ = submit(core, 100, timeout_ms=700)
     late, _ = submit(core, 200)

@@ -145,7 +145,7 @@ async def test_faults_of_disks_happen_and_heal(tmp_path: Path) -> None:
 
 
 async def test_changes_by_administrators_happen_and_heal(tmp_path: Path) -> None:
-    """N16 to N20, N26: JEP-105 to JEP-109, JEP-115"""
+    """N16 to N20, N26, F20: JEP-105 to JEP-109, JEP-115"""
     async with opened_cluster(tmp_path, nodes=4) as cluster:
         await create_topic(cluster, [4, 2, 3])
         admin = cluster.admin
