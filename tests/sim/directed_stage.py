@@ -1,8 +1,8 @@
 """Stories told on whole nodes: what happens is said exactly, and everything is checked as ever.
 
 A story takes the place of the drawn faults. Before it the cluster is well and has a topic `t` with
-one partition on nodes 1, 2 and 3; after it everything is healed, the cluster must get well again,
-and replicas must be alike.
+one partition on three brokers, or as many as the story wants; after it everything is healed, the
+cluster must get well again, and replicas must be alike.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 import trio
 
 from kraftpy.client.admin import open_admin
+from kraftpy.client.admin_cluster import alter_reassignments
 from kraftpy.client.admin_operations import NewTopic, create_topics, require
+from kraftpy.client.calls import TopicPartition
 from kraftpy.client.consumer import Consumer, open_consumer
 from kraftpy.client.errors import KafkaError
 from kraftpy.client.producer import Producer, open_producer
@@ -45,16 +47,19 @@ class Stage(WholeSystem):
         story: Callable[[Stage], Awaitable[None]],
         swarm: WholeSwarm,
         configs: Mapping[str, str],
+        replicas: int,
     ) -> None:
         super().__init__(swarm, (), seconds=0.0)
         self._story = story
+        self._replicas = replicas
         self._configs = {"min.insync.replicas": "2", "flush.messages": "1", **configs}
 
     async def _safety(self, load: Load) -> None:
         self.world = self.simulation.world(CLIENT)
         self.bootstrap = [(machine_name(each), PORT) for each in self.swarm.brokers]
-        await self.create(TOPIC, replicas=3)
-        await self.until(lambda: self.record is not None and len(self.record.isr) == 3)
+        count = self._replicas
+        await self.create(TOPIC, replicas=count)
+        await self.until(lambda: self.record is not None and len(self.record.isr) == count)
         await self._story(self)
 
     # Clients.
@@ -85,9 +90,13 @@ class Stage(WholeSystem):
             task_status.started(producer)
             await trio.sleep_forever()
 
-    def producer(self, **settings: Any) -> AbstractAsyncContextManager[Producer]:
+    def producer(
+        self, world: World | None = None, **settings: Any
+    ) -> AbstractAsyncContextManager[Producer]:
         base = {"client": QUICK, "delivery_timeout_ms": 5_000, "linger_ms": 0}
-        return open_producer(self.world, self.bootstrap, ProducerSettings(**{**base, **settings}))
+        return open_producer(
+            world or self.world, self.bootstrap, ProducerSettings(**{**base, **settings})
+        )
 
     def consumer(
         self, world: World | None = None, **settings: Any
@@ -102,14 +111,21 @@ class Stage(WholeSystem):
             world or self.world, self.bootstrap, ConsumerSettings(**{**base, **settings})
         )
 
-    async def send(self, value: bytes, **settings: Any) -> bool:
+    async def send(self, value: bytes, world: World | None = None, **settings: Any) -> bool:
         """Whether it was acknowledged."""
-        async with self.producer(**settings) as producer:
+        async with self.producer(world, **settings) as producer:
             try:
                 await producer.wait(await producer.send(TOPIC, value, partition=0))
             except KafkaError:
                 return False
         return True
+
+    async def move(self, replicas: list[int]) -> None:
+        """Have the partition on these brokers; returns when the controller has agreed."""
+        place = TopicPartition(TOPIC, 0)
+        async with open_admin(self.world, self.bootstrap, AdminSettings(client=QUICK)) as admin:
+            answer = await admin.run(alter_reassignments({place: replicas}))
+        assert answer == {place: None}
 
     async def read(self) -> list[bytes]:
         """All that is committed, when nothing is open any more: an answer to a commit says that it
@@ -207,9 +223,12 @@ def tell(
     *,
     configs: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
+    replicas: int = 3,
+    **features: Any,
 ) -> Stage:
+    """`features` are those of the world, as WholeSwarm has them."""
     print(f"seed {seed}")
-    swarm = WholeSwarm(workloads=(), faults=(), node_extremes=dict(settings or {}))
-    stage = Stage(story, swarm, configs or {})
+    swarm = WholeSwarm(workloads=(), faults=(), node_extremes=dict(settings or {}), **features)
+    stage = Stage(story, swarm, configs or {}, replicas)
     run_simulation(stage.run, seed=seed, time_limit_seconds=2_000)
     return stage

@@ -9,7 +9,7 @@ from directed_stage import TOPIC, Stage, tell
 from kraftpy.client.calls import TopicPartition
 from kraftpy.client.errors import KafkaError
 from kraftpy.client.group_offsets import OffsetAndMetadata
-from kraftpy.faults.language import ClockJump, Kill, OneWay, Partition, Pause, PowerLoss
+from kraftpy.faults.language import ClockJump, Delay, Kill, OneWay, Partition, Pause, PowerLoss
 from kraftpy.sim.whole.system import CLIENT
 from kraftpy.world import memory_disk_faults as disks
 
@@ -65,6 +65,154 @@ def test_a_leader_that_hangs_and_comes_back(seed: int) -> None:
         assert await stage.read() == [b"before", b"after", b"later"]
 
     tell(story, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_leader_is_cut_off_with_one_follower(seed: int) -> None:
+    """Scenario 4: both sides of 2 and 3 are written to. What all replicas were asked for is either
+    acknowledged on the larger side and kept, or not acknowledged.
+    """
+
+    async def story(stage: Stage) -> None:
+        assert await stage.send(b"before")
+        old, friend = stage.leader, stage.followers[0]
+        rest = tuple(each for each in stage.machines.node_ids if each not in (old, friend))
+        inside = stage.simulation.world("inside")
+        fabric = stage.simulation.fabric
+        # Each client is on one side.
+        away = [("inside", f"n{each}") for each in rest]
+        away += [(CLIENT, f"n{each}") for each in (old, friend)]
+        end = await stage.machines.apply(Partition((old, friend), rest))
+        for client, node in away:
+            fabric.cut(client, node)
+            fabric.cut(node, client)
+        acknowledged: dict[bytes, bool] = {}
+
+        async def send_inside(value: bytes, acks: int) -> None:
+            acknowledged[value] = await stage.send(value, inside, acks=acks)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_inside, b"alone", 1)
+            nursery.start_soon(send_inside, b"in doubt", -1)
+            await stage.until(lambda: stage.leader in rest)
+            assert await stage.send(b"after", delivery_timeout_ms=60_000)
+            assert await stage.send(b"one", acks=1, delivery_timeout_ms=60_000)
+        assert end is not None
+        end()
+        for client, node in away:
+            fabric.heal(client, node)
+            fabric.heal(node, client)
+        await stage.until(lambda: stage.record is not None and len(stage.record.isr) == 5)
+        assert acknowledged == {b"alone": True, b"in doubt": False}
+        # The old leader's own records are gone: nobody else had a majority of them.
+        assert await stage.read() == [b"before", b"after", b"one"]
+
+    nodes = (1, 2, 3, 4, 5)
+    configs = {"min.insync.replicas": "3"}
+    tell(story, seed, replicas=5, controllers=nodes, brokers=nodes, min_isr=3, configs=configs)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_last_replica_standing(seed: int) -> None:
+    """Scenario 6: it was in sync, it loses power and with it the end of its log, and it is the only
+    one that comes back. It must not lead: another one has what was acknowledged.
+    """
+
+    async def story(stage: Stage) -> None:
+        assert await stage.send(b"before")
+        last, (first_away, second_away) = stage.leader, stage.followers
+        await stage.machines.kill(first_away)
+        await stage.until(lambda: stage.record is not None and len(stage.record.isr) == 2)
+        assert await stage.send(b"acknowledged")
+        # In good order, so that it may be elected when it is back.
+        await stage.machines.stop(second_away)
+        await stage.until(lambda: stage.record is not None and stage.record.isr == (last,))
+        await stage.machines.apply(PowerLoss(last, "drop-all"))
+        stage.machines.start(last)
+        await stage.until(lambda: last in stage.machines.running)
+        await trio.sleep(15)
+        assert stage.leader == -1
+        stage.machines.start(second_away)
+        await stage.until(lambda: stage.leader == second_away)
+        stage.machines.start(first_away)
+        assert await stage.send(b"after", delivery_timeout_ms=60_000)
+        assert await stage.read() == [b"before", b"acknowledged", b"after"]
+
+    # Nothing is flushed: replication alone keeps it.
+    tell(
+        story,
+        seed,
+        controllers=(1, 2, 3),
+        brokers=(4, 5, 6),
+        flushes=False,
+        configs={"flush.messages": "9223372036854775807"},
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_replica_goes_and_comes_in_one_batch(seed: int) -> None:
+    """Scenario 13: its broker hears of both at once. What it has is of before, and what came since
+    it gets from the leader.
+    """
+
+    async def story(stage: Stage) -> None:
+        assert await stage.send(b"before")
+        assert stage.record is not None
+        replicas = list(stage.record.replicas)
+        away = stage.followers[0]
+        [other] = [each for each in stage.swarm.brokers if each not in replicas]
+        rest = tuple(each for each in stage.machines.node_ids if each != away)
+        end = await stage.machines.apply(Partition((away,), rest))
+        await stage.move([other if each == away else each for each in replicas])
+        await stage.until(lambda: stage.record is not None and away not in stage.record.replicas)
+        assert await stage.send(b"without", delivery_timeout_ms=60_000)
+        await stage.move(replicas)
+        epoch = stage.record.leader_epoch
+        assert end is not None
+        end()
+        await stage.until(lambda: stage.record is not None and away in stage.record.isr)
+        assert stage.record.leader_epoch >= epoch
+        assert await stage.send(b"after", delivery_timeout_ms=60_000)
+        assert await stage.read() == [b"before", b"without", b"after"]
+
+    tell(story, seed, brokers=(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_slow_observer_behind_a_snapshot(seed: int) -> None:
+    """Scenario 14: while it was away the logs of all voters began anew behind snapshots. It loads
+    one in small pieces, dies half way, and begins again.
+    """
+
+    async def story(stage: Stage) -> None:
+        observer = 4
+
+        def start_of(node_id: int) -> int:
+            node = stage.watch.hosts[node_id].node
+            return 0 if node is None or node.quorum is None else node.quorum.driver.log.start_offset
+
+        await stage.machines.kill(observer)
+        for number in range(6):
+            await stage.create(f"topic-{number}", replicas=2)
+        await stage.until(lambda: all(start_of(each) > 0 for each in (1, 2, 3)))
+        end = await stage.machines.apply(Delay((observer,), (1, 2, 3), 200))
+        stage.machines.start(observer)
+        await trio.sleep(2)
+        assert start_of(observer) == 0
+        await stage.machines.kill(observer)
+        stage.machines.start(observer)
+        await trio.sleep(2)
+        assert end is not None
+        end()
+        await stage.until(lambda: start_of(observer) > 0)
+        assert await stage.send(b"after", delivery_timeout_ms=60_000)
+
+    settings = {
+        "metadata.log.max.record.bytes.between.snapshots": "1000",
+        "metadata.max.retention.bytes": "1000",
+        "controller.quorum.fetch.snapshot.max.bytes": "100",
+    }
+    tell(story, seed, settings=settings, brokers=(1, 2, 3, 4))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
