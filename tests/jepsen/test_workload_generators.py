@@ -13,7 +13,7 @@ from kraftpy.verify.workloads.catalogue import WORKLOADS, Circumstances, Workloa
 from kraftpy.verify.workloads.drawing import Crashes, KeyPool, Unseen
 from kraftpy.verify.workloads.plans import Plan, SlotState
 from kraftpy.verify.workloads.queue import ListAppend, QueueGenerator, QueueShape
-from kraftpy.verify.workloads.transfers import Bank
+from kraftpy.verify.workloads.transfers import Bank, EosCopy
 
 STEPS = 20_000
 KINDS = frozenset(
@@ -228,3 +228,14 @@ def test_every_process_has_a_transactional_id_of_its_own_but_in_w9() -> None:
             assert set(named) == {"shared-0", "shared-1"}
         else:
             assert len(named) == len(set(named))
+
+
+def test_a_copier_leaves_outputs_alone_that_share_a_topic_with_an_input() -> None:
+    """With three partitions a topic, the fourth input and the first two outputs are one topic's."""
+    copier = EosCopy(Random(1), slots=3, inputs=4, crash_mean_ms=1e12)
+    plan = next(
+        plan for _ in range(100) if (plan := copier.next(state(1))) is not None and plan.reaction
+    )
+    assert plan.reaction is not None
+    sends, _ = plan.reaction({3: [[0, 7]], 4: [[0, 8]], 5: [[1, 9]]})
+    assert [(kind, key) for kind, key, _ in sends] == [("send", 7)]

@@ -35,7 +35,7 @@ from kraftpy.world import Address, World
 __all__ = ["Load", "Work", "open_load"]
 
 # As an old client would have them: before topic ids, and mostly before flexible versions.
-_OLD_VERSIONS: Final = {0: 7, 1: 12, 2: 5, 3: 8, 8: 7, 11: 5, 12: 3, 13: 2, 14: 3}
+_OLD_VERSIONS: Final = {0: 7, 1: 12, 2: 5, 3: 8, 8: 7, 11: 5, 12: 3, 13: 4, 14: 3}
 _BOOT_SECONDS: Final = 60.0
 _DRAIN_SECONDS: Final = 120.0
 _FINAL_READ_SECONDS: Final = 120.0

@@ -62,6 +62,9 @@ class EosCopy:
         sends: list[list[Any]] = []
         extras = {}
         for key, records in polled.items():
+            if key not in self.inputs:
+                # It shares its topic with an input: who subscribes gets all of it.
+                continue
             target = self.outputs[self.inputs.index(key)]
             for record in records:
                 value = self.keys.next_value(target)
