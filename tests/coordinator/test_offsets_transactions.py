@@ -19,6 +19,7 @@ from kraftpy.protocol.schema.k28_txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kraftpy.records.batch import RecordBatch
 
 ONE = Producer(1000, 0)
 TWO = Producer(2000, 0)
@@ -89,6 +90,19 @@ def test_it_is_forgotten_when_the_transaction_is_aborted(moves: bool) -> None:
     if moves:
         rig.move()
     assert offset_of(rig) == offset_of(rig, is_stable=True) == (1, 0)
+
+
+def test_it_is_written_in_the_one_format_that_has_transactions() -> None:
+    """TXN-40: no setting leads to another since Kafka 4.0, so that nobody has to be refused."""
+    rig = ClassicRig()
+    rig.commit_offset("t", 0, 1)
+    commit(rig, 5, Producer(1000, 3))
+    rig.complete_transaction(Producer(1000, 3), is_commit=True)
+    plain, data, marker = [RecordBatch(each) for each in rig.log.batches]
+    assert {each.magic for each in (plain, data, marker)} == {2}
+    assert [each.is_transactional for each in (plain, data, marker)] == [False, True, True]
+    assert [each.is_control for each in (plain, data, marker)] == [False, False, True]
+    assert (data.producer_id, data.producer_epoch, data.base_sequence) == (1000, 3, -1)
 
 
 def test_of_everything_the_unstable_is_unstable() -> None:
