@@ -42,6 +42,7 @@ __all__ = ["Commit", "CommittedLookup", "GroupOffsets", "OffsetAndMetadata"]
 # From version 10 on topics go by their ids, which must be known.
 _LAST_WITH_NAMES = 9
 _NOT_COMMITTED = -1
+_NO_LONGER_A_MEMBER = (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -244,6 +245,9 @@ class GroupOffsets:
             self._again(run, KafkaError(passing[0]), now_ms)
 
     def _may_pass(self, run: Commit | CommittedLookup, code: ErrorCode) -> bool:
+        if isinstance(run, CommittedLookup) and code in _NO_LONGER_A_MEMBER:
+            # A heartbeat tells it, too; then it is asked as nobody, or as who it is by then.
+            return True
         # The next heartbeat brings the epoch that the coordinator is in already.
         is_behind = code == ErrorCode.STALE_MEMBER_EPOCH and self._identity().generation >= 0
         return code.retriable or is_behind

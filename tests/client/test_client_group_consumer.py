@@ -23,6 +23,11 @@ from kraftpy.protocol.schema.k08_offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kraftpy.protocol.schema.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
 from kraftpy.protocol.schema.k68_consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -249,3 +254,32 @@ def test_a_commit_follows_the_epoch_as_long_as_the_partition_stays() -> None:
     assert not kit.script.asks(OffsetCommitRequest)
     with pytest.raises(KafkaError, match="ILLEGAL_GENERATION"):
         goes.result()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+@pytest.mark.parametrize("is_told_before", [True, False])
+def test_who_is_thrown_out_while_it_asks_where_to_begin_asks_again(
+    code: ErrorCode, is_told_before: bool
+) -> None:
+    """Its user hears of the loss, and of nothing else."""
+    kit = Kit()
+    kit.script.answers_fetches = False
+    kit.heartbeat(1, [0])
+    assert poll(kit.script, kit.group) == [Rebalance(ASSIGNED, (T0,))]
+    refusal = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(error_code=code)])
+    if is_told_before:
+        kit.heartbeat(0, error=ErrorCode.FENCED_MEMBER_EPOCH)
+        kit.script.answer(OffsetFetchRequest, refusal)
+    else:
+        kit.script.answer(OffsetFetchRequest, refusal)
+        kit.heartbeat(0, error=ErrorCode.FENCED_MEMBER_EPOCH)
+    kit.script.answers_fetches = True
+    assert kit.consumer.take(1) == []
+    assert poll(kit.script, kit.group) == [Rebalance(LOST, (T0,))]
+    kit.script.committed[T0] = 7
+    kit.script.wait(2_000)
+    kit.heartbeat(2, [0])
+    assert poll(kit.script, kit.group) == [Rebalance(ASSIGNED, (T0,))]
+    kit.script.wait(2_000)
+    assert kit.consumer.take(1) == []
+    assert kit.consumer.position(T0) == 7
