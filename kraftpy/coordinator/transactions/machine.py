@@ -83,7 +83,7 @@ _EXPIRY_TIMER: Final = "expire-ids"
 _RETRY_MS: Final = 500
 # How long the beginning of a transaction waits for the end of the one before it.
 _PARKED_MS: Final = 100
-# Of one operation, so that it does not take long; the rest follows at once.
+# Looked at in one operation, so that it does not take long; the rest follows at once.
 _MAX_EXPIRED: Final = 500
 # The same, of aborts, which take a tenth of a millisecond each.
 _MAX_ABORTED: Final = 20
@@ -353,20 +353,26 @@ class TransactionMachine:
 
     def _expire_ids(self) -> Outcome[None]:
         """Forget ids that nobody has used for long."""
+        return self._expire_some(deque(self.transactions))
+
+    def _expire_some(self, transactional_ids: deque[str]) -> Outcome[None]:
+        """Those whose tombstone is lost are looked at again in the next round."""
         latest_ms = self._context.clock.wall_ms() - self._settings.id_expiration_ms
         expired = []
-        for transactional_id, transaction in self.transactions.items():
+        for _ in range(min(len(transactional_ids), _MAX_EXPIRED)):
+            transactional_id = transactional_ids.popleft()
+            transaction = self.transactions.get(transactional_id)
             if (
-                transaction.state.is_idle
+                transaction is not None
+                and transaction.state.is_idle
                 and transaction.update_ms <= latest_ms
                 and not self.transactions.is_uncommitted(transactional_id)
             ):
                 expired.append(transactional_id)
-                if len(expired) == _MAX_EXPIRED:
-                    break
-        is_all = len(expired) < _MAX_EXPIRED
-        interval_ms = self._settings.expiry_interval_ms if is_all else 0
-        self._schedule(_EXPIRY_TIMER, interval_ms, self._expire_ids)
+        if transactional_ids:
+            self._schedule(_EXPIRY_TIMER, 0, partial(self._expire_some, transactional_ids))
+        else:
+            self._schedule(_EXPIRY_TIMER, self._settings.expiry_interval_ms, self._expire_ids)
         return Outcome([tombstone_of(each) for each in expired], is_atomic=False)
 
     def _schedule(self, key: str, delay_ms: int, operation: Callable[[], Outcome[None]]) -> None:
