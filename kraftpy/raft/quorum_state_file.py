@@ -2,7 +2,8 @@
 
 It is replaced as a whole, so that a crash leaves the old promise or the new one. A file that can't
 be understood is therefore damage, and stops the node: to start without it would be to vote twice.
-Only a file that is not there stands for a node that has promised nothing yet.
+Only a file that is not there stands for a node that has promised nothing yet; beside a log, that is
+told.
 """
 
 from __future__ import annotations
@@ -25,12 +26,18 @@ class QuorumStateFile:
         self._disk = disk
         self._file = AtomicFile(disk, f"{directory}/{QUORUM_STATE}")
 
-    async def read(self) -> ElectionState:
-        """The promise on record; QuorumStateError, naming the file, if it can't be read."""
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    async def read(self) -> ElectionState | None:
+        """The promise on record, None without one; QuorumStateError, naming the file, if it can't
+        be read.
+        """
         path = self._file.path
         try:
             text = await read_text(self._disk, path)
-            return ElectionState() if text is None else decode_quorum_state(text.encode())
+            return None if text is None else decode_quorum_state(text.encode())
         except (MalformedFileError, QuorumStateError) as error:
             raise QuorumStateError(
                 f"{path}: {error}; it says whom this node has voted for, so bring back the file as "

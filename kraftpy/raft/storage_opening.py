@@ -43,6 +43,7 @@ from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment_files import directory_name
 from kraftpy.raft.durable_end import DurableEnd
+from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, SnapshotId
 from kraftpy.raft.quorum import RecoveredState, learn_control_records
 from kraftpy.raft.quorum_state_file import QuorumStateFile
@@ -115,6 +116,14 @@ async def open_storage(
     await disk.sync_directory(directory)
     await disk.sync_directory(metadata_directory)
     await durable_end.replace(log.log_end_offset)
+    if election is None and log.log_end_offset > 0:
+        # Kafka starts, too, and says nothing.
+        _log.warning(
+            "%s is missing beside a log of %d records: this node may have voted, and will vote "
+            "again in the same epoch if it is asked",
+            quorum_state.path,
+            log.log_end_offset,
+        )
     storage = RaftStorage(
         disk, log, snapshots, quorum_state, left_files=left_files, durable_end=durable_end
     )
@@ -122,7 +131,7 @@ async def open_storage(
     await walk.run(pace)
     recovered = RecoveredState(
         storage,
-        election,
+        election or ElectionState(),
         log.log_start_offset,
         log.log_end_offset,
         walk.epochs.entries,

@@ -113,8 +113,27 @@ async def test_a_damaged_promise_stops_the_node(disk: MemoryDisk, content: bytes
     assert await disk.list_directory(DIRECTORY) == [left, QUORUM_STATE]
 
 
-async def test_a_missing_promise_is_a_fresh_one(disk: MemoryDisk) -> None:
-    assert await QuorumStateFile(disk, DIRECTORY).read() == ElectionState()
+async def test_a_missing_promise_is_a_fresh_one_and_told_beside_a_log(
+    disk: MemoryDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node starts, as Kafka's does, but nothing is forgotten in silence."""
+    assert await QuorumStateFile(disk, DIRECTORY).read() is None
+    storage, recovered = await open_at(disk, "/meta")
+    assert recovered.election == ElectionState()
+    assert not caplog.records
+    storage.perform(fx.PersistElection(ElectionState(1, 9), 1, (9,), 1))
+    storage.perform(fx.AppendLog((data_batch(0, 1, b"a"),), 2))
+    await storage.sync()
+    await storage.close()
+    storage, recovered = await open_at(disk, "/meta")
+    assert recovered.election.epoch == 1
+    assert not caplog.records
+    await storage.close()
+    await disk.unlink(f"{DIRECTORY}/{QUORUM_STATE}")
+    _, recovered = await open_at(disk, "/meta")
+    assert recovered.election == ElectionState()
+    [record] = caplog.records
+    assert f"{DIRECTORY}/{QUORUM_STATE} is missing" in record.getMessage()
 
 
 async def test_a_promise_survives_power_and_a_torn_one_never_was(disk: MemoryDisk) -> None:
