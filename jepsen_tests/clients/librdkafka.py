@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import trio
 from confluent_kafka import (
@@ -275,7 +275,7 @@ class LibrdkafkaClient:
                 raise client_error(each.error)
             where = TopicPartition(each.topic, each.partition)
             is_there = each.offset >= 0
-            answer[where] = CommittedOffset(each.offset, each.metadata or "") if is_there else None
+            answer[where] = CommittedOffset(each.offset, metadata_of(each)) if is_there else None
         return answer
 
     # The library's objects.
@@ -391,8 +391,25 @@ def _bytes(data: Any) -> bytes | None:
     return data.encode() if isinstance(data, str) else data
 
 
+class Committed(Protocol):
+    """The part of the library's TopicPartition that is read here."""
+
+    @property
+    def metadata(self) -> str | None: ...
+
+
 def _theirs(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[TheirPartition]:
     return [
         TheirPartition(*where, each.offset, metadata=each.metadata)
         for where, each in offsets.items()
     ]
+
+
+def metadata_of(committed: Committed) -> str:
+    """The library reads on behind its end, up to the next zero in memory, and what it finds there
+    need not be text. Readers know where it ends.
+    """
+    try:
+        return committed.metadata or ""
+    except UnicodeDecodeError as error:
+        return error.object[: error.start].decode()

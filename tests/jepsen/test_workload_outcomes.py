@@ -228,3 +228,22 @@ def test_librdkafka_says_what_may_follow_a_failed_commit() -> None:
 def test_kafka_python_s_own_errors(failure: Exception, effect: Effect) -> None:
     """JEP-6."""
     assert kafka_python.client_error(failure).meaning.effect is effect
+
+
+class CommittedByLibrdkafka:
+    """What the library makes of a commit whose metadata are followed by something in memory."""
+
+    def __init__(self, memory: bytes) -> None:
+        self._memory = memory
+
+    @property
+    def metadata(self) -> str:
+        return self._memory.decode()
+
+
+@pytest.mark.parametrize(
+    ("memory", "text"), [(b"4.1;", "4.1;"), (b"4.1;abc", "4.1;abc"), (b"4.1;\xb8a", "4.1;")]
+)
+def test_librdkafka_reads_on_behind_metadata(memory: bytes, text: str) -> None:
+    """W7 under hijack, seed 1860070196: it need not be text."""
+    assert librdkafka.metadata_of(CommittedByLibrdkafka(memory)) == text
