@@ -216,8 +216,16 @@ def test_administration(servers: list[Address], kit: Kit) -> None:
     again = kit.run(servers, admin.create_topics([new]))[name]
     assert again.code == ErrorCode.TOPIC_ALREADY_EXISTS
     assert kit.run(servers, admin.create_partitions({name: 4})) == {name: None}
-    # The broker that is asked hears of it a moment later.
-    while list(kit.run(servers, admin.describe_topics([name]))[name].partitions) != [0, 1, 2, 3]:
+
+    def partitions() -> list[int]:
+        """None while the broker has not heard of the topic, which may be a moment later."""
+        try:
+            return list(kit.run(servers, admin.describe_topics([name]))[name].partitions)
+        except KafkaError as error:
+            assert error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return []
+
+    while partitions() != [0, 1, 2, 3]:
         pass
     assert name in kit.run(servers, admin.list_topics())
     kind = admin.ConfigKind.TOPIC
@@ -256,8 +264,10 @@ def test_the_commands(kafka: Server) -> None:
     """The tour that the help promises."""
     made = kraftpy(kafka, "topics", "create", "tour", "-p", "2", "--config", "retention.ms=99")
     assert (made.returncode, made.stdout) == (0, "tour: created\n")
-    listed = [line.split() for line in kraftpy(kafka, "topics", "list").stdout.splitlines()]
-    assert ["tour", "2", "partitions,", "replicas:", "1"] in listed
+    while "tour" not in (listed := kraftpy(kafka, "topics", "list").stdout):
+        pass
+    row = ["tour", "2", "partitions,", "replicas:", "1"]
+    assert row in [line.split() for line in listed.splitlines()]
     (described,) = json.loads(
         kraftpy(kafka, "topics", "describe", "tour", "--format", "json").stdout
     )
