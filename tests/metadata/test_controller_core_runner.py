@@ -193,6 +193,7 @@ async def test_whoever_waits_is_told_when_the_task_ends(autojump_clock: object) 
 
 
 async def test_a_broken_invariant_ends_the_node(autojump_clock: object) -> None:
+    """JEP-137: rather than to go on wrong."""
     rig = Rig()
     with pytest.RaisesGroup(
         pytest.RaisesExc(InternalInvariant), allow_unwrapped=True, flatten_subgroups=True

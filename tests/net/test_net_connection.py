@@ -104,7 +104,7 @@ async def test_a_fault_in_the_service_closes_with_its_stack(
 
 
 async def test_a_broken_invariant_stops_the_server(surrounding: Surrounding) -> None:
-    """NET-53: rather stop than go on wrong."""
+    """NET-53, JEP-137: rather stop than go on wrong."""
     with pytest.RaisesGroup(InternalInvariant, flatten_subgroups=True):
         async with serving(surrounding, WordService()) as running:
             client = await running.connect()

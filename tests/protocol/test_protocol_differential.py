@@ -39,7 +39,7 @@ def _compare_with_kio(message_class: type[Message], version: int) -> None:
     "message_class", [*CLASSES, *RECORD_MESSAGES], ids=lambda each: each.__name__
 )
 def test_round_trip_without_limits(message_class: type[Message]) -> None:
-    """NET-86: what kio can't express comes back too, at the limits of every type."""
+    """NET-86, JEP-155: what kio can't express comes back too, at the limits of every type."""
     for version in versions_of(message_class):
         _round_trip(message_class, version)
 
