@@ -417,6 +417,23 @@ def test_a_move_that_waits_for_a_broker_goes_on_when_it_comes() -> None:
     assert not done.removing_replicas
 
 
+def test_permission_for_many_topics_is_one_event() -> None:
+    """Each takes its turn before all that waits: one for each topic would hold everybody up."""
+    names = [f"topic-{number}" for number in range(50)]
+    rig = whole(*(topic(name) for name in names))
+    permission = k44.AlterableConfig(
+        name="unclean.leader.election.enable", config_operation=0, value="true"
+    )
+    resources = [
+        k44.AlterConfigsResource(resource_type=2, resource_name=name, configs=[permission])
+        for name in names
+    ]
+    rig.submit(1, k44.IncrementalAlterConfigsRequest(resources=resources), Caller(1))
+    rig.poll()
+    waiting = [tag for tag in rig.controller.describe().timers if tag.startswith("bringOnline")]
+    assert waiting == ["bringOnline"]
+
+
 # Tasks.
 
 

@@ -9,7 +9,7 @@ from partition_cluster import Cluster, placed, topic_id
 
 from kraftpy.metadata import records as r
 from kraftpy.metadata.controller import elections
-from kraftpy.metadata.controller.elections import ElectionControl, topics_to_elect_after
+from kraftpy.metadata.controller.elections import Affected, ElectionControl, to_elect_after
 from kraftpy.metadata.controller.result import Caller, ControllerError, Part
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k43_elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -320,8 +320,9 @@ def test_enabling_unclean_elections_brings_partitions_online() -> None:
         kind = r.ConfigResourceType.TOPIC if resource else r.ConfigResourceType.BROKER
         enabling = r.ConfigRecord(kind, resource, UNCLEAN, "true")
         cluster.happen(enabling)
-        (which,) = topics_to_elect_after([enabling])
-        records = control.bring_online(which).records
+        which = to_elect_after([enabling])
+        assert which is not None
+        records = control.bring_online(which.topic_name).records
         assert [each.topic_id for each in changes_of(records)] == [topic_id(n) for n in expected]
         cluster.happen(*records)
 
@@ -329,24 +330,27 @@ def test_enabling_unclean_elections_brings_partitions_online() -> None:
 @pytest.mark.parametrize(
     ("records", "expected"),
     [
-        ([r.ConfigRecord(2, "a", UNCLEAN, "false")], ()),
-        ([r.ConfigRecord(2, "a", "retention.ms", "true")], ()),
-        ([r.NoOpRecord()], ()),
+        ([r.ConfigRecord(2, "a", UNCLEAN, "false")], None),
+        ([r.ConfigRecord(2, "a", "retention.ms", "true")], None),
+        ([r.NoOpRecord()], None),
+        ([r.ConfigRecord(2, "a", UNCLEAN, None)], Affected("a")),
+        ([r.ConfigRecord(2, "a", UNCLEAN, "TRUE"), r.NoOpRecord()], Affected("a")),
         (
             [r.ConfigRecord(2, "a", UNCLEAN, None), r.ConfigRecord(2, "b", UNCLEAN, "TRUE")],
-            ("a", "b"),
+            Affected(None),
         ),
         (
             [r.ConfigRecord(2, "a", UNCLEAN, "true"), r.ConfigRecord(4, "", UNCLEAN, "true")],
-            (None,),
+            Affected(None),
         ),
+        ([r.ConfigRecord(4, "", UNCLEAN, "true")], Affected(None)),
     ],
 )
 def test_which_records_call_for_elections(
-    records: list[r.MetadataRecord], expected: tuple[str | None, ...]
+    records: list[r.MetadataRecord], expected: Affected | None
 ) -> None:
     """CTL-128: permission given, or taken from above; one run for all is enough for each."""
-    assert topics_to_elect_after(records) == expected
+    assert to_elect_after(records) == expected
 
 
 BROKER_IDS = st.integers(0, 4)

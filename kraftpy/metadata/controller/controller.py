@@ -45,7 +45,7 @@ from kraftpy.metadata.controller.effects import (
     Refuse,
     ResignLeadership,
 )
-from kraftpy.metadata.controller.elections import topics_to_elect_after
+from kraftpy.metadata.controller.elections import to_elect_after
 from kraftpy.metadata.controller.event_queue import (
     ControllerState,
     Event,
@@ -387,8 +387,9 @@ class Controller:
                 raise InternalInvariant(f"controller.replay {error}") from error
             self._effects.append(AppendRecords(epoch, base_offset, records, values))
             self._end_offset = provenance.end_offset
-            for topic_name in topics_to_elect_after(records):
-                self._bring_online_at(topic_name, now_ms)
+            affected = to_elect_after(records)
+            if affected is not None:
+                self._bring_online_at(affected.topic_name, now_ms)
 
     def _refuse(self, request_id: int, error: ControllerError) -> None:
         self._effects.append(Refuse(request_id, error.code, error.message))

@@ -13,7 +13,7 @@ percentage.) Partitions under reassignment are left alone: their leader is chose
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from kraftpy.metadata.controller.context import ControllerContext
 from kraftpy.metadata.controller.leader_and_isr import (
@@ -50,7 +50,7 @@ from kraftpy.protocol.schema.k43_elect_leaders import (
     ReplicaElectionResult,
 )
 
-__all__ = ["MAX_ELECTIONS_PER_RUN", "ElectionControl", "topics_to_elect_after"]
+__all__ = ["MAX_ELECTIONS_PER_RUN", "Affected", "ElectionControl", "to_elect_after"]
 
 MAX_ELECTIONS_PER_RUN: Final = 1_000
 
@@ -161,20 +161,29 @@ class ElectionControl:
         return frozenset(unbalanced)
 
 
-def topics_to_elect_after(records: Iterable[MetadataRecord]) -> tuple[str | None, ...]:
-    """What to bring online when these records have happened; None stands for all topics.
+class Affected(NamedTuple):
+    """What to bring online: the partitions of a topic, or, without a name, all."""
+
+    topic_name: str | None
+
+
+def to_elect_after(records: Iterable[MetadataRecord]) -> Affected | None:
+    """What to bring online when these records have happened; None for nothing.
 
     Partitions may have waited for a leader of a topic that now takes an unclean one. Taking a
-    topic's own setting away counts: what is beneath it may permit what it forbade.
+    topic's own setting away counts: what is beneath it may permit what it forbade. More than one
+    topic is all of them: whoever has no leader is known, and is asked at no great cost.
     """
-    found: dict[str | None, None] = {}
+    found: set[str | None] = set()
     for record in records:
         if not isinstance(record, ConfigRecord) or record.name != _UNCLEAN_ELECTION:
             continue
         if record.value is None or record.value.lower() == "true":
             is_topic = record.resource_type == ConfigResourceType.TOPIC
-            found[record.resource_name if is_topic else None] = None
-    return (None,) if None in found else tuple(found)
+            found.add(record.resource_name if is_topic else None)
+    if not found:
+        return None
+    return Affected(found.pop() if len(found) == 1 else None)
 
 
 class _RequestedElections:
