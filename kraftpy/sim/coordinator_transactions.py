@@ -39,7 +39,8 @@ class _Output:
         self.visible: list[tuple[int, str]] = []
         self.open: dict[int, list[tuple[int, str]]] = {}
         self.epochs: dict[int, int] = {}
-        self.sequences: dict[int, int] = {}
+        # By producer id, of its records: their epoch, and the sequence that is next in it.
+        self.sequences: dict[int, tuple[int, int]] = {}
 
 
 class TransactionRules:
@@ -120,18 +121,20 @@ class TransactionRules:
             fence, ends = self._fences.get(producer_id, (-1, {}))
             is_allowed = epoch >= fence or batch.base_offset < ends[name]
             claim(is_allowed, "fenced-and-written", f"{name} {producer_id}: {epoch} < {fence}")
-            self._check_sequence(output, batch, is_new_epoch=epoch != known)
+            self._check_sequence(output, batch)
             output.open.setdefault(producer_id, []).extend(
                 (record.offset, (record.value or b"").decode())
                 for record in records_of(batch, max_bytes=_MAX_BYTES)
             )
 
-    def _check_sequence(self, output: _Output, batch: RecordBatch, *, is_new_epoch: bool) -> None:
-        expected = 0 if is_new_epoch else output.sequences.get(batch.producer_id, 0)
+    def _check_sequence(self, output: _Output, batch: RecordBatch) -> None:
+        epoch, expected = output.sequences.get(batch.producer_id, (-1, 0))
+        if batch.producer_epoch != epoch:
+            expected = 0
         first = batch.base_sequence
-        claim(first in (expected, 0) and first <= expected, "sequence-gap", f"{first}, {expected}")
+        claim(first == expected, "sequence-gap", f"{first}, {expected}")
         count = batch.last_offset - batch.base_offset + 1
-        output.sequences[batch.producer_id] = first + count
+        output.sequences[batch.producer_id] = (batch.producer_epoch, first + count)
 
     # The end.
 
