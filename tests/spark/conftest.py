@@ -18,6 +18,7 @@ from support.spark_session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+TEST_SECONDS = 1_200
 # Spark's own way of using sockets and processes; the tests look at what comes out of it.
 SPARKS_WARNINGS = (
     "ignore::ResourceWarning",
@@ -32,6 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker("spark")
+            # One that is ended in the middle of a question to Spark takes all others with it.
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
             for warning in SPARKS_WARNINGS:
                 item.add_marker(pytest.mark.filterwarnings(warning))
 

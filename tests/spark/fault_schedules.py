@@ -42,7 +42,7 @@ from support.kafka_jars import spark_connector_folder
 from kraftpy.client.blocking import BlockingConnection
 from kraftpy.client.blocking_clients import BlockingConsumer
 from kraftpy.client.calls import TopicPartition
-from kraftpy.client.settings import ConsumerSettings, IsolationLevel
+from kraftpy.client.settings import ConsumerSettings, IsolationLevel, ProducerSettings
 from kraftpy.protocol.schema.k03_metadata import MetadataRequest, MetadataRequestTopic
 from kraftpy.testing.cluster import ClusterOptions, KafkaCluster, open_kafka_cluster
 
@@ -54,6 +54,8 @@ SLOW_START = "Python worker failed to connect back"
 POINTS = ("staged", "dead-lettered", "committed", "published", COPYING)
 CLUSTER_FAULTS = ("kill", "partition")
 READERS = ("kraftpy", "kafka")
+# A machine that has too much to do is no reason to give up.
+PATIENT_PRODUCER = ProducerSettings(delivery_timeout_ms=900_000)
 SETTINGS = {
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "3",
@@ -150,7 +152,9 @@ class Rig:
 
     def _send(self, schedule: Schedule, plan: ClickPlan) -> None:
         topic = self._job(schedule).name
-        sent = produce_clicks(self.broker.addresses, topic, PARTITIONS, plan)
+        sent = produce_clicks(
+            self.broker.addresses, topic, PARTITIONS, plan, settings=PATIENT_PRODUCER
+        )
         assert sent == plan.count
 
     def _job(self, schedule: Schedule) -> Job:

@@ -6,7 +6,9 @@ import io
 import json
 import shutil
 from argparse import ArgumentTypeError
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from kraftpy_spark.jobs import arguments
@@ -17,7 +19,7 @@ from kraftpy_spark.jobs.lake_files import LocalFiles
 from kraftpy_spark.jobs.lake_state import Source, Span
 from kraftpy_spark.jobs.reports import BatchReport, Reporter, lag_plot
 from kraftpy_spark.jobs.schema import SchemaMistake, load_schema, struct_of_json_schema
-from kraftpy_spark.jobs.streaming import writer_of
+from kraftpy_spark.jobs.streaming import Ingestion, Pace, writer_of
 
 SCHEMA = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -134,10 +136,64 @@ def test_failures_of_spark_get_words() -> None:
     ours = "[X] pages\n  File ...\nkraftpy_spark.topics.TopicMissing: there is no topic 'a'\n\tat y"
     assert str(explained_by_spark(ValueError(ours))) == "there is no topic 'a'"
     assert str(explained_by_spark(ValueError("\nfirst\nsecond"))) == "first"
+    slow = "[STREAM_FAILED] Query terminated: Python worker failed to connect back."
+    assert "the machine is too busy" in str(explained_by_spark(ValueError(slow)))
 
 
 def report(batch: int, lag: int | None) -> BatchReport:
     return BatchReport(batch, 10, 8, 1, 2, 1, 3, 4_000_000, 2.0, None, lag)
+
+
+class Query:
+    """One that fails, or is over."""
+
+    def __init__(self, failure: str | None) -> None:
+        self._failure = failure
+        self.recentProgress: list[object] = []
+
+    def awaitTermination(self, _seconds: float) -> bool:
+        if self._failure is not None:
+            raise ValueError(self._failure)
+        return True
+
+    def stop(self) -> None:
+        pass
+
+
+SLOW = "Python worker failed to connect back."
+
+
+@pytest.mark.parametrize(
+    ("failures", "is_stopped", "starts", "said"),
+    [
+        ([SLOW, SLOW, None], False, 3, None),
+        ([SLOW, SLOW, SLOW, None], False, 3, "the machine is too busy"),
+        ([SLOW, None], True, 1, "the machine is too busy"),
+        (["else", None], False, 1, "else"),
+    ],
+)
+def test_a_query_that_had_no_time_to_start_is_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+    failures: list[str | None],
+    is_stopped: bool,
+    starts: int,
+    said: str | None,
+) -> None:
+    """Spark gives its processes of Python ten seconds, which a busy machine may not have."""
+    job = Ingestion(
+        spark=Mock(),
+        lake=Mock(),
+        batches=Mock(),
+        name="w",
+        view=None,
+        reporter=Mock(),
+        is_stopped=lambda: is_stopped,
+    )
+    start = Mock(side_effect=[Query(failure) for failure in failures])
+    monkeypatch.setattr(job, "_start", start)
+    with nullcontext() if said is None else pytest.raises(JobFailed, match=said):
+        job.run("kraftpy", {}, "checkpoint", Pace(None))
+    assert start.call_count == starts
 
 
 def test_batches_are_told_to_people_and_machines(tmp_path: Path) -> None:

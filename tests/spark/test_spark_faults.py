@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from spark.fault_schedules import CLUSTER_FAULTS, READERS, Schedule, open_rig
 from support.components import require
 
 SEEDS = range(1, 5)
 
 
-@pytest.mark.timeout(1200)
 def test_every_record_is_once_in_lake_and_copy(tmp_path: Path) -> None:
     """PAT-45, PAT-46: both readers, both sinks, dead letters, and all kinds of faults."""
     require("java", "mvn")

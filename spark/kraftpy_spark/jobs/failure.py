@@ -8,7 +8,7 @@ from kraftpy_spark.exactly_once import DigestMismatch, MarkAhead, PlanChanged
 from kraftpy_spark.options import OptionMistake
 from kraftpy_spark.topics import DataLoss, TopicMissing, Unreachable
 
-__all__ = ["EXPLAINED", "JobFailed", "explained_by_spark"]
+__all__ = ["EXPLAINED", "SLOW_START", "JobFailed", "explained_by_spark"]
 
 _LOST = (
     "Records were deleted (retention, or a topic made anew) before they were read. To go on without"
@@ -18,6 +18,7 @@ _NO_CONNECTOR = (
     "Spark's Kafka connector is not there: `make spark-jars` fetches its jars and --jars takes"
     " them; or read with --source-format kraftpy, which needs none."
 )
+SLOW_START = "Python worker failed to connect back"
 # What Spark's failures contain, and what to do then.
 _HINTS = {
     "Partition offset was changed": _LOST,
@@ -25,6 +26,8 @@ _HINTS = {
     "offsets are out of range": _LOST,
     "UnknownTopicOrPartition": "A topic is gone; `kraftpy topics list` shows what there is.",
     "data source: kafka": _NO_CONNECTOR,
+    SLOW_START: "Spark gives a process of Python ten seconds to start: PYSPARK_PYTHON names another"
+    " interpreter, or the machine is too busy.",
 }
 
 

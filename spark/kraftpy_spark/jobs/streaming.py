@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kraftpy.client.errors import KafkaError
 from kraftpy_spark.jobs.cluster_view import find_topics
 from kraftpy_spark.jobs.compaction import compact_lake
-from kraftpy_spark.jobs.failure import EXPLAINED, JobFailed, explained_by_spark
+from kraftpy_spark.jobs.failure import EXPLAINED, SLOW_START, JobFailed, explained_by_spark
 from kraftpy_spark.jobs.lake import Lake
 from kraftpy_spark.jobs.lake_files import LakeFiles
 from kraftpy_spark.jobs.reports import BatchReport, Reporter
@@ -29,6 +29,7 @@ __all__ = ["Ingestion", "Pace", "writer_of"]
 
 _WRITER_FILE = "kraftpy-writer.json"
 _POLL_SECONDS = 0.2
+_STARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +88,26 @@ class Ingestion:
     ) -> None:
         """Until it is done, or stopped. Raises JobFailed."""
         self._lake.recover()
-        try:
-            query = self._start(source_format, options, checkpoint, pace)
+        for start in range(1, _STARTS + 1):
             try:
-                while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]
-                    self._tell(query)
-                    if self._is_stopped():
-                        break
+                self._follow(self._start(source_format, options, checkpoint, pace))
+            except Exception as error:
+                if SLOW_START in str(error) and start < _STARTS and not self._is_stopped():
+                    # The machine had no time for it. The checkpoint knows where to go on.
+                    continue
+                # What the batch raised reads better than what Spark makes of it.
+                raise self._failure or explained_by_spark(error) from error
+            return
+
+    def _follow(self, query: StreamingQuery) -> None:
+        try:
+            while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]
                 self._tell(query)
-            finally:
-                query.stop()
-        except Exception as error:
-            # What the batch raised reads better than what Spark makes of it.
-            raise self._failure or explained_by_spark(error) from error
+                if self._is_stopped():
+                    break
+            self._tell(query)
+        finally:
+            query.stop()
 
     def _start(
         self, source_format: str, options: Mapping[str, str], checkpoint: str, pace: Pace
