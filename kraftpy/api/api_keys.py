@@ -12,6 +12,7 @@ from kraftpy.protocol.registry import API
 
 __all__ = [
     "API_VERSIONS_KEY",
+    "ASKED_BY_NODES",
     "BROKER_LISTENER_APIS",
     "CONTROLLER_APIS",
     "CONTROLLER_LISTENER_APIS",
@@ -28,8 +29,9 @@ KAFKA_RELEASE: Final = "4.3"
 API_VERSIONS_KEY: Final = 18
 
 _ASKED_BY_USERS: Final = (19, 20, 30, 31, 33, 37, 43, 44, 45, 46, 49, 51, 57, 64)
-_ASKED_BY_NODES: Final = (56, 62, 67, 70, 73)
-CONTROLLER_APIS: Final = (*_ASKED_BY_USERS, *_ASKED_BY_NODES)
+ASKED_BY_NODES: Final = (56, 62, 67, 70, 73)
+"""What only nodes ask of the controller, beside heartbeats."""
+CONTROLLER_APIS: Final = (*_ASKED_BY_USERS, *ASKED_BY_NODES)
 """All that the controller serves but for heartbeats, which have a handler of their own."""
 
 FORWARDABLE_APIS: Final = (*_ASKED_BY_USERS, 55, 80, 81)

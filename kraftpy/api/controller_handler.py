@@ -9,17 +9,24 @@ The requests refer to no bytes of their frame, so there is nothing to copy, howe
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
+from kraftpy.api.api_keys import ASKED_BY_NODES
 from kraftpy.api.handler import RequestContext
 from kraftpy.api.item_errors import AdministrativeHandler
 from kraftpy.metadata.controller.effects import Answer, Refuse
 from kraftpy.metadata.controller.result import Caller
 from kraftpy.metadata.controller.runner import Reply
 from kraftpy.protocol.tables import Response
+from kraftpy.security.mutation_quota import MutationPermit
 from kraftpy.world import Clock
 
 __all__ = ["ControllerHandler", "ControllerMember"]
+
+# The first versions of CreateTopics, DeleteTopics and CreatePartitions whose clients know that a
+# change may be refused for the sake of a quota; those of old are only made to wait (KIP-599).
+_STRICT_SINCE: Final = {19: 6, 20: 5, 37: 3}
 
 
 class ControllerMember(Protocol):
@@ -39,18 +46,31 @@ class ControllerHandler(AdministrativeHandler):
         super().__init__(api_key)
         self._controller = controller
         self._clock = clock
+        self.is_exempt = self.is_exempt or api_key in ASKED_BY_NODES
 
     def handle(self, request: Any, context: RequestContext) -> None:
+        permit = self._permit(context)
+
         def reply(outcome: Answer | Refuse) -> None:
+            if permit is not None:
+                _delay(permit, context, outcome)
             self.reply(request, context, outcome)
 
-        self.submit(request, context, reply)
+        self.submit(request, context, reply, permit)
 
-    def submit(self, request: Any, context: RequestContext, reply: Reply) -> None:
+    def submit(
+        self,
+        request: Any,
+        context: RequestContext,
+        reply: Reply,
+        permit: MutationPermit | None = None,
+    ) -> None:
         """Ask the controller for what may be a part of the client's request."""
         channel = context.channel
         timeout_ms = getattr(request, "timeout_ms", None)
+        limits = {} if permit is None else {"may_change": self._changes(permit)}
         caller = Caller(
+            **limits,
             api_version=context.api_version,
             principal=channel.principal,
             client_id=context.client_id,
@@ -59,6 +79,16 @@ class ControllerHandler(AdministrativeHandler):
         )
         self._controller.submit(request, caller, reply)
 
+    def _permit(self, context: RequestContext) -> MutationPermit | None:
+        """What the request may change, if that is limited."""
+        strict_since = _STRICT_SINCE.get(self.api_key)
+        if context.charge is None or strict_since is None:
+            return None
+        return context.charge.mutations(is_strict=context.api_version >= strict_since)
+
+    def _changes(self, permit: MutationPermit) -> Callable[[int], bool]:
+        return lambda count: permit.take(count, self._clock.monotonic_ms())
+
     def reply(self, request: Any, context: RequestContext, outcome: Answer | Refuse) -> None:
         """The controller has decided."""
         if isinstance(outcome, Refuse):
@@ -66,3 +96,9 @@ class ControllerHandler(AdministrativeHandler):
             return
         assert isinstance(outcome.response, Response)
         context.respond(outcome.response)
+
+
+def _delay(permit: MutationPermit, context: RequestContext, outcome: Answer | Refuse) -> None:
+    if context.charge is not None and isinstance(outcome, Answer):
+        response: Any = outcome.response
+        response.throttle_time_ms = context.charge.mutated(permit)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from kraftpy.api.api_keys import API_VERSIONS_KEY
 from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.api.k18_api_versions import ApiVersionsHandler, FeatureView
+from kraftpy.api.request_quotas import RequestQuotas
 from kraftpy.net.service import Answer, BadRequest, Channel
 from kraftpy.observe.request_metrics import ApiMetrics, RequestMetrics
 from kraftpy.protocol.codec import DecodeError, decode
@@ -48,7 +49,7 @@ class _ServedApi:
 class Dispatcher:
     """The service of one listener."""
 
-    __slots__ = ("_api_versions", "_clock", "_metrics", "_table")
+    __slots__ = ("_api_versions", "_clock", "_metrics", "_quotas", "_table")
 
     def __init__(
         self,
@@ -57,12 +58,14 @@ class Dispatcher:
         features: FeatureView,
         metrics: RequestMetrics,
         clock: Clock,
+        quotas: RequestQuotas | None = None,
     ) -> None:
-        """Serve these APIs, and ApiVersions to list them."""
+        """Serve these APIs, and ApiVersions to list them; without `quotas`, to whom it may be."""
         others = list(handlers)
         self._api_versions = ApiVersionsHandler(others, features)
         self._metrics = metrics
         self._clock = clock
+        self._quotas = quotas
         self._table = {
             handler.api_key: _serve(handler, metrics) for handler in (*others, self._api_versions)
         }
@@ -82,6 +85,11 @@ class Dispatcher:
                 raise BadRequest(_refusal("version not served", api_key, api_version))
             self._refuse_api_versions(correlation_id, answer)
             return
+        charge = None
+        if self._quotas is not None and self._quotas.are_set:
+            charge = self._quotas.charge(
+                channel.principal, len(frame), is_exempt=api.handler.is_exempt
+            )
         try:
             header, position = decode_request_header(frame)
             # librdkafka asks for all topics with three bytes too many; Kafka's brokers, and so we,
@@ -90,6 +98,8 @@ class Dispatcher:
         except DecodeError as error:
             refusal = _refusal(f"malformed request: {error}", api_key, api_version)
             raise BadRequest(refusal) from error
+        if charge is not None:
+            charge.client_id = header.client_id or ""
         second_name = api.handler.second_name(request)
         answer.measure(self._metrics.recorder(api.name, api_version, second_name))
         RequestContext(
@@ -103,6 +113,7 @@ class Dispatcher:
             frame=frame,
             metrics=api.metrics,
             clock=self._clock,
+            charge=charge,
         ).serve()
 
     def _refuse_api_versions(self, correlation_id: int, answer: Answer) -> None:

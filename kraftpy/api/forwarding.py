@@ -86,6 +86,10 @@ class ForwardingHandler(AdministrativeHandler):
                 log.error("the controller's answer is malformed %s: %s", context.describe(), error)
                 context.respond_error(ErrorCode.UNKNOWN_SERVER_ERROR)
             else:
+                # The controller's quotas; the client is here, so that it is here that it waits.
+                delay_ms: int = getattr(response, "throttle_time_ms", 0)
+                if delay_ms > 0:
+                    context.throttle(delay_ms)
                 finish(response)
 
 

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from kraftpy.api.request_quotas import RequestCharge
 from kraftpy.net.service import Answer, Channel, Part
 from kraftpy.observe.request_metrics import ApiMetrics
 from kraftpy.protocol.codec import EncodeError
@@ -44,6 +45,8 @@ class Handler(ABC):
     """One API. Subclasses or their instances set `api_key`; subclasses implement `handle`."""
 
     api_key: int
+    is_exempt = False
+    """Whether quotas leave it alone, for it is nodes who ask."""
 
     @abstractmethod
     def handle(self, request: Any, context: RequestContext) -> Response | None:
@@ -89,6 +92,7 @@ class RequestContext:
         "_request",
         "api_version",
         "channel",
+        "charge",
         "client_id",
         "correlation_id",
         "frame",
@@ -107,7 +111,9 @@ class RequestContext:
         frame: memoryview,
         metrics: ApiMetrics,
         clock: Clock,
+        charge: RequestCharge | None = None,
     ) -> None:
+        """Without a `charge` there are no quotas."""
         self._handler = handler
         self._metrics = metrics
         self._clock = clock
@@ -118,6 +124,7 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.channel = channel
+        self.charge = charge
         # The request as it came, header included; valid until `handle` returns.
         self.frame = frame
 
@@ -138,6 +145,14 @@ class RequestContext:
 
     def resume(self, work: Callable[[], Response | None]) -> None:
         """Go on with a request that had to wait for something: as `serve`, with `work`."""
+        if self.charge is None:
+            self._work(work)
+            return
+        self.charge.resume()
+        self._work(work)
+        self.charge.pause()
+
+    def _work(self, work: Callable[[], Response | None]) -> None:
         try:
             response = work()
         except InternalInvariant:
@@ -162,11 +177,13 @@ class RequestContext:
     def respond(self, response: Response) -> None:
         """Answer with `response`."""
         self._begin_answer()
+        if self.charge is not None:
+            self._delay(self.charge, response)
         parts = self._encode(response)
         if parts is None:
             self._send_error(ErrorCode.UNKNOWN_SERVER_ERROR, None)
         else:
-            self._answer.send(parts)
+            self._send(parts)
 
     def respond_error(self, code: ErrorCode, message: str | None = None) -> None:
         """Answer with the API's own error answer; close the connection where it has none."""
@@ -176,6 +193,10 @@ class RequestContext:
     def respond_nothing(self) -> None:
         """The request is done and gets no answer (Produce with acks=0)."""
         self._begin_answer()
+        if self.charge is not None:
+            delay_ms = self.charge.finish_silently()
+            if delay_ms > 0:
+                self._answer.throttle(delay_ms)
         self._answer.nothing()
 
     def disconnect(self) -> None:
@@ -190,6 +211,19 @@ class RequestContext:
     def keep_order(self) -> None:
         """Serve nothing else of this connection before this is answered; for `handle` to call."""
         self._answer.keep_order()
+
+    def _delay(self, charge: RequestCharge, response: Any) -> None:
+        """Serve the client no further for as long as quotas ask; the answer says how long."""
+        delay_ms = charge.finish(getattr(response, "throttle_time_ms", 0))
+        if delay_ms > 0:
+            if hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = delay_ms
+            self._answer.throttle(delay_ms)
+
+    def _send(self, parts: list[Part]) -> None:
+        self._answer.send(parts)
+        if self.charge is not None:
+            self.charge.left()
 
     def describe(self) -> str:
         """Names and values for a log line."""
@@ -236,8 +270,10 @@ class RequestContext:
         except Exception:
             log.exception("error answer can't be made %s", self.describe())
             response = None
+        if response is not None and self.charge is not None:
+            self._delay(self.charge, response)
         parts = None if response is None else self._encode(response)
         if parts is None:
             self._answer.disconnect()
         else:
-            self._answer.send(parts)
+            self._send(parts)

@@ -321,6 +321,8 @@ class ProduceHandler(Handler):
 
     def _finished(self, answer: ProduceResponse, context: RequestContext) -> ProduceResponse:
         """The answer, with the way to the right leader for whoever came to the wrong one."""
+        if context.charge is not None:
+            answer.throttle_time_ms = context.charge.produced()
         if context.api_version < _FIRST_VERSION_WITH_LEADERS:
             return answer
         leaders = []

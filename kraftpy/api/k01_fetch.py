@@ -35,6 +35,7 @@ from kraftpy.net.line import Spawn
 from kraftpy.observe.metrics import MetricName, MetricRegistry
 from kraftpy.observe.topic_metrics import BYTES_OUT, REPLICATION_BYTES_OUT, TopicMetrics
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.frames import encode_response
 from kraftpy.protocol.schema.k01_fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -84,7 +85,7 @@ class FetchHandler(Handler):
         self._max_bytes = max_bytes
 
     def handle(self, request: FetchRequest, context: RequestContext) -> FetchResponse | None:
-        terms = self._terms(request, context.api_version)
+        terms = self._terms(request, context)
         session = self._session(request, terms)
         if isinstance(session, ErrorCode):
             return FetchResponse(error_code=session)
@@ -116,10 +117,17 @@ class FetchHandler(Handler):
             session.replica_epoch = terms.replica_epoch
         return session
 
-    def _terms(self, request: FetchRequest, version: int) -> FetchTerms:
+    def _terms(self, request: FetchRequest, context: RequestContext) -> FetchTerms:
+        version = context.api_version
         has_state = version >= _FIRST_VERSION_WITH_STATE
         replica_id = request.replica_state.replica_id if has_state else request.replica_id
         max_bytes = max(0, min(request.max_bytes, self._max_bytes))
+        if context.charge is not None:
+            if replica_id >= 0:
+                context.charge.is_exempt = True
+            else:
+                # More than that would be held back for ever.
+                max_bytes = int(min(max_bytes, context.charge.most_to_fetch()))
         if replica_id >= 0:
             isolation = Isolation.LOG_END
         elif request.isolation_level == _READ_COMMITTED:
@@ -158,14 +166,16 @@ class FetchHandler(Handler):
         """Answer with what was read; later, if some of it has to be brought to memory."""
         terms, session, context = fetch.terms, fetch.session, fetch.context
         response = FetchResponse()
-        if session is None:
+        if session is None or fetch.is_full:
             response.responses = result.topics()
-        elif fetch.is_full:
-            response.responses = self._reader.all_news(result, terms)
         else:
-            response.responses = self._reader.news(result, terms)
+            response.responses = self._reader.news(result)
         if session is not None:
             response.session_id = session.session_id
+        if self._is_held_back(fetch, response):
+            return
+        if session is not None:
+            self._reader.settle(result, terms)
         if result.has_news and context.api_version >= _FIRST_VERSION_WITH_LEADERS:
             self._add_leaders(response, context)
         self._count_bytes(result, terms)
@@ -174,6 +184,26 @@ class FetchHandler(Handler):
             self._spawn(partial(context.respond_with, partial(_warmed, cold, response)))
         else:
             context.respond(response)
+
+    def _is_held_back(self, fetch: _Fetch, response: FetchResponse) -> bool:
+        """Whether the client has had so much that it gets nothing now (NET-84); it is told so.
+
+        Its session stays as it was before; one that would begin now doesn't.
+        """
+        charge, context = fetch.context.charge, fetch.context
+        if charge is None or fetch.terms.is_of_follower:
+            return False
+        parts = encode_response(response, context.api_version, context.correlation_id)
+        delay_ms = charge.fetched(sum(map(len, parts)))
+        if delay_ms <= 0:
+            return False
+        empty = FetchResponse(throttle_time_ms=delay_ms)
+        if fetch.session is not None and not fetch.is_full:
+            empty.session_id = fetch.session.session_id
+        elif fetch.session is not None:
+            self._sessions.close(fetch.session.session_id)
+        context.respond(empty)
+        return True
 
     def _add_leaders(self, response: FetchResponse, context: RequestContext) -> None:
         leaders = []

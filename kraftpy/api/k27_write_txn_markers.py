@@ -23,6 +23,7 @@ __all__ = ["WriteTxnMarkersHandler"]
 
 class WriteTxnMarkersHandler(Handler):
     api_key = 27
+    is_exempt = True
 
     def __init__(self, writer: MarkerWriter) -> None:
         self._writer = writer

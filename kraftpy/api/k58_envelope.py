@@ -2,6 +2,7 @@
 
 What is in it is served as if the client had sent it: with the client's principal and host, by the
 same handlers, and only if its API is meant to be forwarded. The answer travels in the envelope's.
+The client's quotas hold here, too: the answer says how long it must wait, the broker sees to it.
 One that says NOT_CONTROLLER, anywhere, becomes the envelope's own error instead, so that the broker
 looks for the controller and sends the request there.
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 from kraftpy.api.api_keys import FORWARDABLE_APIS
 from kraftpy.api.handler import ApiError, Handler, RequestContext
+from kraftpy.api.request_quotas import RequestQuotas
 from kraftpy.broker.envelope import BadEnvelope, Sender, joined, open_envelope
 from kraftpy.net.service import Channel, Part
 from kraftpy.observe.request_metrics import RequestMetrics, RequestRecorder
@@ -30,9 +32,15 @@ __all__ = ["EnvelopeHandler"]
 
 class EnvelopeHandler(Handler):
     api_key = 58
+    is_exempt = True
 
     def __init__(
-        self, handlers: Iterable[Handler], *, metrics: RequestMetrics, clock: Clock
+        self,
+        handlers: Iterable[Handler],
+        *,
+        metrics: RequestMetrics,
+        clock: Clock,
+        quotas: RequestQuotas | None = None,
     ) -> None:
         """`handlers` are those of the listener; the forwardable ones among them serve."""
         self._handlers = {
@@ -40,6 +48,7 @@ class EnvelopeHandler(Handler):
         }
         self._metrics = metrics
         self._clock = clock
+        self._quotas = quotas
 
     def handle(self, request: EnvelopeRequest, context: RequestContext) -> None:
         try:
@@ -50,6 +59,13 @@ class EnvelopeHandler(Handler):
             raise ApiError(error.code, str(error)) from error
         except DecodeError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        charge = None
+        if self._quotas is not None and self._quotas.are_set:
+            charge = self._quotas.charge(
+                sender.principal, len(request.request_data), is_exempt=handler.is_exempt
+            )
+            charge.client_id = header.client_id or ""
+            charge.is_forwarded = True
         inner = _ForwardedContext(
             context,
             handler=handler,
@@ -62,6 +78,7 @@ class EnvelopeHandler(Handler):
             frame=memoryview(request.request_data),
             metrics=self._metrics.api(API[handler.api_key].name),
             clock=self._clock,
+            charge=charge,
         )
         inner.serve()
 

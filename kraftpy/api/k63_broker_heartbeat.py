@@ -25,6 +25,8 @@ __all__ = ["BrokerHeartbeatHandler"]
 
 
 class BrokerHeartbeatHandler(ControllerHandler):
+    is_exempt = True
+
     def __init__(self, controller: ControllerMember, clock: Clock) -> None:
         super().__init__(63, controller, clock)
         # Which connection brought a broker's last heartbeat, and the brokers of each connection.

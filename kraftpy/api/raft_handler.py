@@ -34,6 +34,8 @@ class QuorumMember(Protocol):
 class RaftHandler(Handler):
     """An API of the quorum whose answer has one error code."""
 
+    is_exempt = True
+
     def __init__(self, member: QuorumMember) -> None:
         self._member = member
 

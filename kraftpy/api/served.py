@@ -24,6 +24,7 @@ from kraftpy.api.k74_list_config_resources import ListConfigResourcesHandler
 from kraftpy.api.k75_describe_topic_partitions import DescribeTopicPartitionsHandler
 from kraftpy.api.raft_handler import QuorumMember
 from kraftpy.api.raft_handlers import raft_handlers
+from kraftpy.api.request_quotas import RequestQuotas
 from kraftpy.broker.forwarder import Forwarder
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.broker.topic_creation import AutoTopicCreation
@@ -79,8 +80,9 @@ def controller_listener_handlers(
     member: QuorumMember,
     metrics: RequestMetrics,
     clock: Clock,
+    quotas: RequestQuotas | None = None,
 ) -> list[Handler]:
-    """Everything on a controller's listener; `metrics` are those of its dispatcher."""
+    """Everything on a controller's listener; `metrics` and `quotas` are those of its dispatcher."""
     alter_configs = IncrementalAlterConfigsHandler(controller, clock, config.current.node_id)
     handlers: list[Handler] = [
         DescribeAclsHandler(cluster),
@@ -95,4 +97,4 @@ def controller_listener_handlers(
         alter_configs,
         *raft_handlers(member),
     ]
-    return [*handlers, EnvelopeHandler(handlers, metrics=metrics, clock=clock)]
+    return [*handlers, EnvelopeHandler(handlers, metrics=metrics, clock=clock, quotas=quotas)]

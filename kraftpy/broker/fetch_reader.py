@@ -298,25 +298,20 @@ class FetchReader:
             records=b"",
         )
 
-    def news(self, result: FetchResult, terms: FetchTerms) -> list[FetchableTopicResponse]:
-        """For an answer that says what has changed since the session's last; notes what it says.
-
-        Partitions that are done with come to rest.
-        """
+    def news(self, result: FetchResult) -> list[FetchableTopicResponse]:
+        """For an answer that says what has changed since the session's last."""
         told = []
-        for fetched, partition, data in result.reads:
+        for fetched, _, data in result.reads:
             assert isinstance(fetched, SessionPartition)
             if self._is_news(fetched, data):
                 told.append((fetched, data))
-            self._settle(fetched, partition, data, terms)
         return _grouped(told)
 
-    def all_news(self, result: FetchResult, terms: FetchTerms) -> list[FetchableTopicResponse]:
-        """For the first answer of a session, which says everything."""
+    def settle(self, result: FetchResult, terms: FetchTerms) -> None:
+        """The session's fetcher is told: note that. Partitions that are done with come to rest."""
         for fetched, partition, data in result.reads:
             assert isinstance(fetched, SessionPartition)
             self._settle(fetched, partition, data, terms)
-        return result.topics()
 
     @staticmethod
     def _is_news(fetched: SessionPartition, data: PartitionData) -> bool:

@@ -30,6 +30,8 @@ from kraftpy.net.memory import RequestMemory
 from kraftpy.net.quotas import ConnectionQuotas, TooManyConnections
 from kraftpy.net.service import Service
 from kraftpy.observe.metrics import Meter, MetricName, MetricRegistry
+from kraftpy.security.address_quota import AddressQuota
+from kraftpy.security.windows import ClientRate, QuotaWindow
 from kraftpy.world import Address, Clock, Network, Stream, assert_always
 
 __all__ = ["NetworkServer"]
@@ -44,18 +46,39 @@ _ACCEPT_PAUSE_SECONDS = 0.1
 _LEAST_BACKLOG = 1024
 # No timed wait is shorter. One too short for the clock to move would spin.
 _SHORTEST_WAIT_SECONDS = 0.001
+# Connections that are held before they are closed; what comes beyond is closed at once.
+_MAX_HELD = 1000
+
+
+class _TooQuick(Exception):  # noqa: N818 (it names what it is)
+    """Too many connections have come from an address of late."""
+
+    def __init__(self, delay_ms: int) -> None:
+        super().__init__(delay_ms)
+        self.delay_ms = delay_ms
 
 
 class NetworkServer:
     def __init__(
-        self, *, clock: Clock, network: Network, limits: NetworkLimits, registry: MetricRegistry
+        self,
+        *,
+        clock: Clock,
+        network: Network,
+        limits: NetworkLimits,
+        registry: MetricRegistry,
+        quota_window: QuotaWindow | None = None,
     ) -> None:
+        """`quota_window` is for the rates of single addresses."""
         self._clock = clock
         self._network = network
         self._limits = limits
         self._registry = registry
         self._listeners: list[BoundListener] = []
         self._quotas = ConnectionQuotas(limits, (), (), clock.monotonic())
+        self._address_quota = AddressQuota(
+            quota_window or QuotaWindow(), self._show_rate, self._hide_rate
+        )
+        self._held_count = 0
         self._memory = RequestMemory(limits.queued_request_max_bytes)
         # Least recently active first.
         self._connections: OrderedDict[Connection, BoundListener] = OrderedDict()
@@ -205,6 +228,12 @@ class NetworkServer:
         self._limits_changed.set()
         self._limits_changed = trio.Event()
 
+    def change_address_rate(self, address: str | None, rate: float | None) -> None:
+        """How many connections a second may come from an address, or from any without a rate of its
+        own; None takes the limit away.
+        """
+        self._address_quota.change(address, rate)
+
     async def _accept_connections(
         self,
         listener: BoundListener,
@@ -244,6 +273,8 @@ class NetworkServer:
             except TooManyConnections as refusal:
                 logger.info("listener=%s refused a connection: %s", listener.name, refusal)
                 stream.close()
+            except _TooQuick as refusal:
+                self._hold(stream, refusal.delay_ms)
             except BaseException:
                 stream.close()
                 raise
@@ -251,7 +282,9 @@ class NetworkServer:
                 self._start_connection(listener, stream, service)
 
     async def _admit(self, listener: BoundListener, stream: Stream, blocked: Meter) -> None:
-        """Return when the connection is counted. Raises TooManyConnections for its address."""
+        """Return when the connection is counted. Raises TooManyConnections and _TooQuick for its
+        address.
+        """
         clock = self._clock
         name = listener.name
         while True:
@@ -262,10 +295,39 @@ class NetworkServer:
                 with clock.move_on_after(max(_SHORTEST_WAIT_SECONDS, seconds)):
                     await self._limits_changed.wait()
             else:
-                self._quotas.add(name, stream.remote_address[0])
+                address = stream.remote_address[0]
+                if self._address_quota.is_set:
+                    delay_ms = self._address_quota.connected(address, clock.monotonic_ms())
+                    if delay_ms > 0:
+                        raise _TooQuick(delay_ms)
+                self._quotas.add(name, address)
                 return
             finished = clock.monotonic()
             blocked.mark(finished, finished - now)
+
+    def _hold(self, stream: Stream, delay_ms: int) -> None:
+        """Close a connection later, and serve nothing on it."""
+        assert self._nursery is not None
+        if self._held_count >= _MAX_HELD:
+            stream.close()
+        else:
+            self._held_count += 1
+            self._nursery.start_soon(self._close_later, stream, delay_ms, name="net-held")
+
+    async def _close_later(self, stream: Stream, delay_ms: int) -> None:
+        try:
+            await self._clock.sleep(delay_ms / 1000)
+        finally:
+            self._held_count -= 1
+            stream.close()
+
+    def _show_rate(self, address: str, rate: ClientRate) -> None:
+        self._registry.gauge(
+            _rate_of_address(address), lambda: rate.rate(self._clock.monotonic_ms())
+        )
+
+    def _hide_rate(self, address: str) -> None:
+        self._registry.remove(_rate_of_address(address))
 
     def _start_connection(self, listener: BoundListener, stream: Stream, service: Service) -> None:
         assert self._nursery is not None
@@ -357,6 +419,16 @@ class NetworkServer:
             MetricName("kafka.network", "SocketServer", "MemoryPoolAvailable"),
             lambda: float("inf") if (free := self._memory.available_bytes) is None else free,
         )
+
+
+def _rate_of_address(address: str) -> MetricName:
+    return MetricName(
+        "kafka.server",
+        "socket-server-metrics",
+        "connection-accept-rate",
+        (("ip", address),),
+        is_attribute=True,
+    )
 
 
 def _is_dedicated(settings: ListenerSettings, all_listeners: Sequence[ListenerSettings]) -> bool:

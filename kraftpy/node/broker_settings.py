@@ -19,11 +19,12 @@ from kraftpy.world import World
 
 __all__ = [
     "broker_identity",
+    "client_window",
     "cordoned_ids",
     "data_settings",
     "fetcher_settings",
     "lifecycle_settings",
-    "quota_window",
+    "mutation_window",
     "replica_settings",
     "replication_limits",
     "replication_windows",
@@ -97,19 +98,29 @@ def fetcher_settings(config: NodeConfig) -> FetcherSettings:
     )
 
 
-def quota_window(config: NodeConfig, prefix: str) -> QuotaWindow:
-    """What the two keys with this prefix say."""
-    return QuotaWindow(
-        config.get_int(f"{prefix}.window.num"),
-        config.get_int(f"{prefix}.window.size.seconds") * 1000,
-    )
+def client_window(config: NodeConfig) -> QuotaWindow:
+    return _window(config, "quota.window.num", "quota.window.size.seconds")
+
+
+def mutation_window(config: NodeConfig) -> QuotaWindow:
+    return _window(config, "controller.quota.window.num", "controller.quota.window.size.seconds")
 
 
 def replication_windows(config: NodeConfig) -> ReplicationWindows:
     return ReplicationWindows(
-        replication=quota_window(config, "replication.quota"),
-        moves=quota_window(config, "alter.log.dirs.replication.quota"),
+        replication=_window(
+            config, "replication.quota.window.num", "replication.quota.window.size.seconds"
+        ),
+        moves=_window(
+            config,
+            "alter.log.dirs.replication.quota.window.num",
+            "alter.log.dirs.replication.quota.window.size.seconds",
+        ),
     )
+
+
+def _window(config: NodeConfig, count_key: str, seconds_key: str) -> QuotaWindow:
+    return QuotaWindow(config.get_int(count_key), config.get_int(seconds_key) * 1000)
 
 
 def replication_limits(config: NodeConfig) -> ReplicationLimits:

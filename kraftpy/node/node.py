@@ -26,6 +26,7 @@ import trio
 
 from kraftpy.api.dispatch import Dispatcher
 from kraftpy.api.handler import Handler
+from kraftpy.api.request_quotas import RequestQuotas
 from kraftpy.api.served import controller_listener_handlers
 from kraftpy.broker.controller_channel import ControllerChannel
 from kraftpy.broker.metadata_view import BrokerMetadata
@@ -37,7 +38,8 @@ from kraftpy.metadata.directories import DirectoryPaths, NodeStorage, verify_dir
 from kraftpy.metadata.records import Endpoint
 from kraftpy.net.server import NetworkServer
 from kraftpy.node.broker import BrokerPart
-from kraftpy.node.broker_settings import broker_identity
+from kraftpy.node.broker_settings import broker_identity, client_window, mutation_window
+from kraftpy.node.client_quotas import ClientQuotaPublisher
 from kraftpy.node.dynamic import DynamicSettings
 from kraftpy.node.network import listener_settings, network_limits
 from kraftpy.node.quorum import QuorumPart, open_quorum
@@ -99,6 +101,12 @@ class Node:
         self._is_ready = False
         self.registry = MetricRegistry()
         self._metrics = RequestMetrics(self.registry)
+        self._quotas = RequestQuotas(
+            self.registry,
+            world.clock,
+            window=client_window(config),
+            mutation_window=mutation_window(config),
+        )
         # What it consists of while it runs, for those who look at it from outside (rule 15).
         self.server: NetworkServer | None = None
         self.quorum: QuorumPart | None = None
@@ -132,6 +140,7 @@ class Node:
             network=self._world.network,
             limits=network_limits(self._static),
             registry=self.registry,
+            quota_window=client_window(self._static),
         )
         self.config.subscribe(lambda config, _: server.change_limits(network_limits(config)))
         await server.bind(listener_settings(self._static))
@@ -208,6 +217,7 @@ class Node:
         )
         quorum.loader.install(metadata)
         quorum.loader.install(DynamicSettings(self.config))
+        quorum.loader.install(ClientQuotaPublisher(self._quotas, server.change_address_rate))
         async with trio.open_nursery() as nursery:
             if quorum.controller is not None:
                 registrar = self._registrar(nursery, quorum, addresses)
@@ -339,6 +349,7 @@ class Node:
             member=quorum.driver,
             metrics=self._metrics,
             clock=self._world.clock,
+            quotas=self._quotas,
         )
         service = self._dispatcher(handlers, metadata)
         await server.enable(
@@ -350,7 +361,11 @@ class Node:
 
     def _dispatcher(self, handlers: list[Handler], metadata: BrokerMetadata) -> Dispatcher:
         return Dispatcher(
-            handlers, features=metadata, metrics=self._metrics, clock=self._world.clock
+            handlers,
+            features=metadata,
+            metrics=self._metrics,
+            clock=self._world.clock,
+            quotas=self._quotas,
         )
 
     def _is_up(self, addresses: NodeAddresses, task_status: trio.TaskStatus[NodeAddresses]) -> None:

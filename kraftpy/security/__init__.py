@@ -6,6 +6,7 @@
 - `client_quota`: what clients have used, and how long they must wait
 - `mutation_quota`: the same for changes to topics, which may be refused
 - `replication_quota`: bytes a second between replicas
+- `address_quota`: connections a second from one address
 - `quota_metrics`: all of these under Kafka's names
 
 All of it is sans-I/O: amounts and a `now_ms` go in, delays come out.

@@ -14,6 +14,7 @@ from broker.replica_rig import Rig
 from kraftpy.api.data_handlers import DataSettings, data_handlers
 from kraftpy.api.dispatch import Dispatcher
 from kraftpy.api.handler import Handler
+from kraftpy.api.request_quotas import RequestQuotas
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.net.service import Part
 from kraftpy.observe.metrics import Meter, MetricName
@@ -90,6 +91,7 @@ class Broker:
     handlers: Sequence[Handler]
     channel: RecordingChannel = field(default_factory=RecordingChannel)
     moves: list[tuple[Uuid, int, Uuid]] = field(default_factory=list)
+    quotas: RequestQuotas | None = None
 
     def __post_init__(self) -> None:
         self.dispatcher = Dispatcher(
@@ -97,6 +99,7 @@ class Broker:
             features=lone_node(),
             metrics=RequestMetrics(self.rig.registry),
             clock=self.rig.world.clock,
+            quotas=self.quotas,
         )
 
     def handler(self, api_key: int) -> Any:
@@ -267,7 +270,11 @@ def values(data: PartitionData) -> list[bytes | None]:
 
 @asynccontextmanager
 async def broker_on(
-    rig: Rig, *, settings: DataSettings | None = None, quota: ReplicationQuota | None = None
+    rig: Rig,
+    *,
+    settings: DataSettings | None = None,
+    quota: ReplicationQuota | None = None,
+    quotas: RequestQuotas | None = None,
 ) -> AsyncIterator[Broker]:
     """Broker 1 of three, with the handlers of the data path."""
     async with rig.running() as replicas, trio.open_nursery() as nursery:
@@ -288,7 +295,7 @@ async def broker_on(
             moved=lambda *where: moves.append(where),
             quota=quota,
         )
-        yield Broker(rig, handlers, moves=moves)
+        yield Broker(rig, handlers, moves=moves, quotas=quotas)
         nursery.cancel_scope.cancel()
 
 

@@ -6,10 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 from effects.node_effects import DynamicEffect, StaticEffect
-from support.simulated_nodes import SimulatedNodes
+from support.simulated_nodes import PRODUCE_VERSION, SimulatedNodes
 
 from kraftpy.client.admin_operations import ConfigKind
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.schema.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from kraftpy.protocol.schema.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from kraftpy.protocol.schema.k34_alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -120,6 +126,31 @@ async def moves_slowly_in(rig: SimulatedNodes, settings: Mapping[str, str]) -> b
 
 MOVES = "replica.alter.log.dirs.io.max.bytes.per.second"
 
+
+async def delay_of_a_producer(rig: SimulatedNodes, settings: Mapping[str, str]) -> int:
+    """Of one that may send a kilobyte a second, and sends fifteen at once; in seconds."""
+    await rig.start("n1", settings=settings)
+    await rig.create("t")
+    await rig.set_quota({"user": None}, "producer_byte_rate", 1_000)
+    data = PartitionProduceData(index=0, records=rig.batch(bytes(15_000)))
+    topics = [TopicProduceData(name="t", partition_data=[data])]
+    request = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=topics)
+    answer = await rig.ask(request, max_version=PRODUCE_VERSION)
+    return round(answer.throttle_time_ms / 1000)
+
+
+async def partitions_at_once(rig: SimulatedNodes, settings: Mapping[str, str]) -> int:
+    """That may be created in topics of one, by who may create one a second."""
+    await rig.start("n1", settings=settings)
+    await rig.set_quota({"user": None}, "controller_mutation_rate", 1)
+    topics = [
+        CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1)
+        for number in range(30)
+    ]
+    answer = await rig.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
+    return sum(topic.error_code == ErrorCode.NONE for topic in answer.topics)
+
+
 THROTTLE_DYNAMIC_EFFECTS = {
     f"{LEADERS}.rate": DynamicEffect(SLOW, replication(LEADERS), names=BOTH),
     f"{FOLLOWERS}.rate": DynamicEffect(SLOW, replication(FOLLOWERS), names=BOTH),
@@ -129,6 +160,12 @@ THROTTLE_DYNAMIC_EFFECTS = {
 # With one sample everything is forgotten after a second; and in a window of minutes, a few
 # megabytes are not much.
 THROTTLE_STATIC_EFFECTS = {
+    # Over one second, over twenty instead of ten.
+    "quota.window.num": StaticEffect("2", delay_of_a_producer, expected=14),
+    "quota.window.size.seconds": StaticEffect("2", delay_of_a_producer, expected=0),
+    # What a bucket holds, and one that it owes.
+    "controller.quota.window.num": StaticEffect("5", partitions_at_once, expected=6),
+    "controller.quota.window.size.seconds": StaticEffect("2", partitions_at_once, expected=23),
     "replication.quota.window.num": StaticEffect("1", replicates_in, expected=False),
     "replication.quota.window.size.seconds": StaticEffect("100", replicates_in, expected=False),
     "alter.log.dirs.replication.quota.window.num": StaticEffect(

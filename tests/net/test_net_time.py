@@ -11,9 +11,10 @@ import trio
 import trio.testing
 from netkit import Recorder, Running, WordService, eventually, memory_surrounding, serving
 
+from kraftpy.net import server
 from kraftpy.net.limits import NetworkLimits
 from kraftpy.net.mute import MuteState
-from kraftpy.observe.metrics import Meter, MetricName
+from kraftpy.observe.metrics import Gauge, Meter, MetricName
 from kraftpy.world import Listener, SocketOptions, Stream
 from kraftpy.world.memory_network import MemoryNetwork
 
@@ -191,6 +192,40 @@ async def test_new_connections_come_at_their_rate(autojump_clock: trio.testing.M
         start = trio.current_time()
         assert await client.read() == b"patient"
         assert trio.current_time() - start < 1.1
+
+
+async def test_an_address_that_connects_too_quickly(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """connection_creation_rate (KIP-612): one a second are ten at once. Those beyond are held
+    before they are closed, and closed at once if too many are.
+    """
+    monkeypatch.setattr(server, "_MAX_HELD", 1)
+    async with (
+        memory_surrounding() as surrounding,
+        serving(surrounding, WordService()) as running,
+    ):
+        running.server.change_address_rate(None, 1)
+        for _ in range(10):
+            assert await (await running.connect()).ask(b"word") == b"word"
+        held, beyond = await running.connect(), await running.connect()
+        start = trio.current_time()
+        assert await beyond.rest() == b""
+        assert trio.current_time() - start < 0.1
+        assert await held.rest() == b""
+        assert trio.current_time() - start == pytest.approx(1, abs=0.05)
+        assert len(running.server.connections) == 10
+        await trio.sleep(11)
+        assert await (await running.connect()).ask(b"word") == b"word"
+        [rate] = [
+            metric
+            for name, metric in running.registry
+            if name.name == "connection-accept-rate" and isinstance(metric, Gauge)
+        ]
+        assert rate.read() == pytest.approx(0.1, abs=0.01)
+        running.server.change_address_rate(None, None)
+        for _ in range(10):
+            assert await (await running.connect()).ask(b"word") == b"word"
 
 
 async def test_an_acceptor_that_waits_shows(autojump_clock: trio.testing.MockClock) -> None:

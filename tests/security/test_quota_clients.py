@@ -8,6 +8,7 @@ import pytest
 
 from kraftpy.observe.metrics import Gauge, MetricRegistry
 from kraftpy.security import accounts
+from kraftpy.security.address_quota import AddressQuota, plain_address
 from kraftpy.security.client_quota import ClientQuota
 from kraftpy.security.limits import ANY, NOT_NAMED, Account, ClientLimits, LimitSubject, Part
 from kraftpy.security.mutation_quota import MutationQuota
@@ -234,6 +235,56 @@ def test_what_is_shown_of_mutations() -> None:
         "kafka.server:type=ControllerMutation,user=ann/tokens": 82,
         "kafka.server:type=ControllerMutation,user=ann/throttle-time": 30,
     }
+
+
+# Addresses.
+
+
+def address_quota(shown: dict[str, object] | None = None) -> AddressQuota:
+    known: dict[str, object] = {} if shown is None else shown
+    return AddressQuota(QuotaWindow(), known.__setitem__, known.__delitem__)
+
+
+def test_connections_of_an_address() -> None:
+    """One a second are ten at once; one beyond is held for a sample at most, and doesn't count."""
+    shown: dict[str, object] = {}
+    quota = address_quota(shown)
+    assert not quota.is_set
+    quota.change("10.0.0.1", 1.0)
+    assert quota.is_set
+    assert [quota.connected("10.0.0.1", 0) for _ in range(12)] == [0] * 10 + [1_000] * 2
+    assert quota.connected("10.0.0.2", 0) == 0
+    assert list(shown) == ["10.0.0.1"]
+    # Eleven in ten seconds and a half are too many by half a one.
+    assert quota.connected("10.0.0.1", 500) == 500
+    assert quota.connected("10.0.0.1", 999) == 1
+    assert quota.connected("10.0.0.1", 11_000) == 0
+
+
+def test_an_address_of_its_own_and_any() -> None:
+    quota = address_quota()
+    quota.change(None, 1.0)
+    quota.change("10.0.0.1", 2.0)
+    assert [quota.connected("10.0.0.1", 0) for _ in range(21)][-2:] == [0, 500]
+    assert [quota.connected("10.0.0.2", 0) for _ in range(11)][-2:] == [0, 1_000]
+    quota.change("10.0.0.1", None)
+    assert quota.connected("10.0.0.1", 0) > 0
+    quota.change(None, None)
+    assert not quota.is_set
+    assert quota.connected("10.0.0.1", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("host", "host"),
+    ],
+)
+def test_one_spelling_of_an_address(text: str, plain: str) -> None:
+    assert plain_address(text) == plain
 
 
 # Replicas.

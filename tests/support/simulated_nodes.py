@@ -43,6 +43,12 @@ from kraftpy.protocol.schema.k44_incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kraftpy.protocol.schema.k49_alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    OpData,
+    RequestEntryData,
+)
 from kraftpy.protocol.tables import Request
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.sim.runner import run_simulation
@@ -219,6 +225,17 @@ class SimulatedNodes:
         [result] = (await self.ask(request, of=of)).responses
         await trio.sleep(0.05)
         return result
+
+    async def set_quota(
+        self, entity: Mapping[str, str | None], key: str, value: float | None
+    ) -> None:
+        """AlterClientQuotas; without a value it is taken away. Holds when this returns."""
+        parts = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
+        change = OpData(key=key, value=value or 0.0, remove=value is None)
+        request = AlterClientQuotasRequest(entries=[RequestEntryData(entity=parts, ops=[change])])
+        [result] = (await self.ask(request)).entries
+        assert result.error_code == ErrorCode.NONE, result.error_message
+        await trio.sleep(0.1)
 
     def batch(self, *values: bytes | None, age_ms: int = 0, **options: Any) -> bytes:
         now_ms = self._world.clock.wall_ms()

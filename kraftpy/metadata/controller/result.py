@@ -102,6 +102,11 @@ def _shortened(message: str) -> str:
     return message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[:MAX_MESSAGE_LENGTH]}..."
 
 
+def _without_limit(partition_count: int) -> bool:
+    del partition_count
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks: for a forwarded request, the client that the broker speaks for."""
@@ -112,3 +117,5 @@ class Caller:
     client_host: str = ""
     # When the asker stops waiting, in the controller's monotonic time; None: whenever it comes.
     deadline_ms: int | None = None
+    # Whether so many more partitions may be created or deleted now; they then count (KIP-599).
+    may_change: Callable[[int], bool] = _without_limit

@@ -59,6 +59,9 @@ __all__ = ["TopicControl"]
 # Until this version of DeleteTopics, clients don't know the error of disabled deletion.
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3
 
+_TOO_MANY_CHANGES = Refusal(
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.THROTTLING_QUOTA_EXCEEDED.message
+)
 _DUPLICATE_NAME = Refusal(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
 
 
@@ -105,7 +108,7 @@ class TopicControl:
     # Creating.
 
     def create_topics(
-        self, request: k19.CreateTopicsRequest, _caller: Caller
+        self, request: k19.CreateTopicsRequest, caller: Caller
     ) -> ControllerResult[k19.CreateTopicsResponse]:
         default_count = self._context.settings.num_partitions
         _limit_partitions(_wanted_partitions(topic, default_count) for topic in request.topics)
@@ -120,6 +123,10 @@ class TopicControl:
                 outcome = _DUPLICATE_NAME
             else:
                 outcome = self._create(topic, newcomers)
+                if isinstance(outcome, _NewTopic) and not caller.may_change(
+                    len(outcome.partitions)
+                ):
+                    outcome = _TOO_MANY_CHANGES
             if isinstance(outcome, Refusal):
                 results[topic.name] = k19.CreatableTopicResult(
                     name=topic.name, error_code=outcome.code, error_message=outcome.message
@@ -282,7 +289,7 @@ class TopicControl:
     # Growing.
 
     def create_partitions(
-        self, request: k37.CreatePartitionsRequest, _caller: Caller
+        self, request: k37.CreatePartitionsRequest, caller: Caller
     ) -> ControllerResult[k37.CreatePartitionsResponse]:
         topics = self._context.image.topics
         _limit_partitions(
@@ -303,6 +310,8 @@ class TopicControl:
                 grown = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
             else:
                 grown = self._grow(present, topic)
+                if not isinstance(grown, Refusal) and not caller.may_change(len(grown)):
+                    grown = _TOO_MANY_CHANGES
             refusal = grown if isinstance(grown, Refusal) else None
             results[topic.name] = k37.CreatePartitionsTopicResult(
                 name=topic.name,
@@ -351,11 +360,15 @@ class TopicControl:
                 raise ControllerError(ErrorCode.INVALID_REQUEST, "deleting topics is disabled")
             raise ControllerError(ErrorCode.TOPIC_DELETION_DISABLED)
         wanted = _read_deletions(request)
-        doomed = self._find_doomed(wanted)
-        for topic in doomed:
-            wanted.answer(topic.name, topic.topic_id, None)
-        records = tuple(RemoveTopicRecord(topic.topic_id) for topic in doomed)
-        return ControllerResult(records, k20.DeleteTopicsResponse(responses=wanted.results))
+        records = []
+        for topic in self._find_doomed(wanted):
+            is_allowed = caller.may_change(len(topic.partitions))
+            refusal = None if is_allowed else _TOO_MANY_CHANGES
+            wanted.answer(topic.name, topic.topic_id, refusal)
+            if is_allowed:
+                records.append(RemoveTopicRecord(topic.topic_id))
+        answer = k20.DeleteTopicsResponse(responses=wanted.results)
+        return ControllerResult(tuple(records), answer)
 
     def _find_doomed(self, wanted: _Deletions) -> list[TopicImage]:
         """The topics to delete; the others that were asked for get their answers."""
