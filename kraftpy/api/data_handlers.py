@@ -69,6 +69,7 @@ def data_handlers(
         clock=clock,
         random=world.rng.stream("fetch-sessions"),
         slots=settings.session_slots,
+        buggify=world.buggify,
     )
     is_rack_aware = settings.selector_class == RACK_AWARE_SELECTOR
     reader = FetchReader(

@@ -49,7 +49,13 @@ class BrokerPeers:
             peer = self._peers[broker_id] = Peer(
                 self._world, self._nursery, address, self._settings
             )
-        return await peer.request(message)
+        await self._world.dawdle("broker-asked-late")
+        if self._world.buggify("broker-reconnects"):
+            peer.close()
+        answer = await peer.request(message)
+        if self._world.buggify("broker-answer-lost"):
+            raise ConnectionLost(Evidence.TIMED_OUT, "an answer is lost")
+        return answer
 
     def close(self) -> None:
         for peer in self._peers.values():

@@ -102,9 +102,14 @@ class ControllerChannel:
 
     async def _ask_until_answered(self, message: Request, max_version: int | None) -> Any:
         while True:
+            await self._world.dawdle("channel-late")
             peer = self._current_peer()
+            if peer is not None and self._world.buggify("channel-reconnects"):
+                peer.close()
             if peer is not None:
                 answer = await self._attempt(peer, message, max_version)
+                if self._world.buggify("channel-loses-answer"):
+                    answer = None
                 if answer is not None and answer.error_code != ErrorCode.NOT_CONTROLLER:
                     return answer
             await self._world.clock.sleep(_RETRY_SECONDS)

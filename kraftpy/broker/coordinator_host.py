@@ -30,7 +30,7 @@ from kraftpy.protocol.codec import DecodeError
 from kraftpy.protocol.coordinator_records import RecordTypes
 from kraftpy.purgatory.timer import Timer
 from kraftpy.records.errors import RecordDataError
-from kraftpy.world import Clock, InternalInvariant
+from kraftpy.world import LATE_SECONDS, Buggify, Clock, InternalInvariant, never
 
 __all__ = ["CoordinatorHost"]
 
@@ -52,6 +52,7 @@ class CoordinatorHost(Generic[_Machine]):
         *,
         load_buffer_bytes: int,
         max_batch_bytes: Callable[[], int],
+        buggify: Buggify = never,
     ) -> None:
         """`max_batch_bytes` is the topic's `max.message.bytes`."""
         self.topic = topic
@@ -61,9 +62,10 @@ class CoordinatorHost(Generic[_Machine]):
         self._clock = clock
         self._load_buffer_bytes = load_buffer_bytes
         self._max_batch_bytes = max_batch_bytes
+        self._buggify = buggify
         self.timer = Timer(f"coordinator-{topic}", clock)
         self._slow = Timer(f"coordinator-background-{topic}", clock)
-        world = ShardWorld(clock, self.timer, self._slow, settings, records)
+        world = ShardWorld(clock, self.timer, self._slow, settings, records, buggify)
         self.runtime = CoordinatorRuntime(topic, world, make_machine, load=self._load_soon)
         self._to_load: trio.MemorySendChannel[Shard[_Machine]]
         self._to_load, self._loading = trio.open_memory_channel[Shard[_Machine]](_UNBOUNDED)
@@ -161,7 +163,10 @@ class CoordinatorHost(Generic[_Machine]):
             if offset >= shard.log.log_end_offset:
                 shard.activate()
                 return
-            data = await shard.log.read(offset, self._load_buffer_bytes)
+            if self._buggify("coordinator-loads-late"):
+                await self._clock.sleep(LATE_SECONDS)
+            is_small = self._buggify("coordinator-loads-little")
+            data = await shard.log.read(offset, 1 if is_small else self._load_buffer_bytes)
             for _ in shard.load(data):
                 await pace.rest(0)
             await pace.rest(len(data))

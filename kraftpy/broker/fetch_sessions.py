@@ -35,7 +35,7 @@ from kraftpy.observe.metrics import MetricName, MetricRegistry
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema.k01_fetch import FetchPartition, FetchRequest
-from kraftpy.world import Clock, Random
+from kraftpy.world import Buggify, Clock, Random, never
 
 __all__ = ["FetchSession", "FetchSessions", "FetchedPartition", "SessionPartition"]
 
@@ -198,6 +198,7 @@ class FetchSessions:
     """The cache of all sessions."""
 
     __slots__ = (
+        "_buggify",
         "_clock",
         "_eviction_ms",
         "_evictions",
@@ -216,12 +217,14 @@ class FetchSessions:
         random: Random,
         slots: int = 1000,
         eviction_ms: int = MIN_EVICTION_MS,
+        buggify: Buggify = never,
     ) -> None:
         self._purgatory = purgatory
         self._clock = clock
         self._random = random
         self._slots = slots
         self._eviction_ms = eviction_ms
+        self._buggify = buggify
         # Least recently used first.
         self._sessions: dict[int, FetchSession] = {}
         registry.gauge(_name("NumIncrementalFetchSessions"), lambda: len(self._sessions))
@@ -246,6 +249,10 @@ class FetchSessions:
         now_ms = self._clock.monotonic_ms()
         session = FetchSession(self._new_id(), replica_id, uses_ids=uses_ids, now_ms=now_ms)
         session.want(request)
+        if self._sessions and self._buggify("session-evicted"):
+            self._evict(next(iter(self._sessions.values())))
+        if self._buggify("session-refused"):
+            return None
         if not session.partitions or not self._make_room(session, now_ms):
             return None
         self._sessions[session.session_id] = session

@@ -48,7 +48,7 @@ from kraftpy.log.pacing import Pace
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.protocol.schema.k01_fetch import FetchResponse
 from kraftpy.records.errors import RecordDataError
-from kraftpy.world import Address, InternalInvariant, World
+from kraftpy.world import LATE_SECONDS, Address, InternalInvariant, World
 
 __all__ = ["Fetcher"]
 
@@ -164,6 +164,7 @@ class Fetcher:
             case Idle(until_ms) if until_ms is not None:
                 with self._world.clock.move_on_after(max(0, until_ms - now_ms) / 1000):
                     await self._wake.wait()
+                await self._world.dawdle("fetcher-wakes-late")
             case Fetch() | FindOffsets() as step:
                 await self._ask(step, nursery)
 
@@ -175,7 +176,11 @@ class Fetcher:
         if peer is None:
             core.failed_request(clock.monotonic_ms(), f"broker {self._leader_id} is not known")
             return
+        if self._world.buggify("fetcher-reconnects"):
+            peer.close()
         waiting = trio.CancelScope()
+        if isinstance(step, Fetch) and self._world.buggify("fetcher-gives-up"):
+            waiting = clock.move_on_after(LATE_SECONDS)
         self._waiting = waiting if isinstance(step, Fetch) else None
         try:
             with waiting:
@@ -192,6 +197,7 @@ class Fetcher:
             core.abandoned()
             return
         self._suspects.answered(self._leader_id)
+        await self._world.dawdle("fetcher-takes-late")
         try:
             if isinstance(step, Fetch):
                 self._is_answered = True
@@ -247,6 +253,7 @@ class Fetcher:
     async def _change(self, change: LogChange) -> None:
         error: Exception | None = None
         try:
+            await self._world.dawdle("log-changed-late")
             await self._carry_out(change)
         except (LogError, RecordDataError) as failure:
             error = failure

@@ -121,6 +121,7 @@ class FetcherManager:
     async def _run(self, fetcher: Fetcher) -> None:
         self._running[fetcher] = None
         try:
+            await self._world.dawdle("fetcher-starts-late")
             await fetcher.run()
         finally:
             del self._running[fetcher]

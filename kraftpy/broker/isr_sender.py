@@ -29,7 +29,7 @@ from kraftpy.protocol.schema.k56_alter_partition import (
     RequestPartitionData,
     RequestTopicData,
 )
-from kraftpy.world import Clock
+from kraftpy.world import LATE_SECONDS, Buggify, Clock, never
 
 __all__ = ["IsrSender", "ProposalBatch", "answers_in", "proposal_topics"]
 
@@ -51,12 +51,15 @@ class IsrSender:
         channel: ControllerChannel,
         clock: Clock,
         metrics: ReplicaMetrics,
+        *,
+        buggify: Buggify = never,
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._channel = channel
         self._clock = clock
         self._metrics = metrics
+        self._buggify = buggify
         self._waiting: dict[_Key, Partition] = {}
         self._wake = trio.Event()
 
@@ -69,6 +72,8 @@ class IsrSender:
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
+            if self._buggify("isr-sent-late"):
+                await self._clock.sleep(LATE_SECONDS)
             batch = self._take()
             if batch and not await self._send(batch):
                 await self._clock.sleep(_RETRY_SECONDS)

@@ -23,6 +23,7 @@ from kraftpy.protocol.schema.k67_allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
+from kraftpy.world import Buggify, never
 
 __all__ = ["ProducerIdBlocks", "ProducerIdReply", "ProducerIds"]
 
@@ -76,11 +77,13 @@ class ProducerIds:
         broker_epoch: Callable[[], int],
         channel: ControllerChannel,
         nursery: trio.Nursery,
+        buggify: Buggify = never,
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._channel = channel
         self._nursery = nursery
+        self._buggify = buggify
         self._blocks = ProducerIdBlocks()
         self._waiting: deque[ProducerIdReply] = deque()
         self._is_asking = False
@@ -120,7 +123,8 @@ class ProducerIds:
         if answer.error_code != ErrorCode.NONE or answer.producer_id_len < 1:
             log.warning("no producer ids error=%d", answer.error_code)
             return False
-        self._blocks.add(answer.producer_id_start, answer.producer_id_len)
+        is_short = self._buggify("producer-ids-wasted")
+        self._blocks.add(answer.producer_id_start, 1 if is_short else answer.producer_id_len)
         return True
 
     def _serve_waiting(self) -> None:

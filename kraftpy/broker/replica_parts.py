@@ -84,11 +84,14 @@ def assemble_replicas(
         hosted=hosted,
         logs=logs,
         fetchers=fetchers,
-        isr_sender=IsrSender(broker_id, broker_epoch, alterations, clock, metrics),
+        isr_sender=IsrSender(
+            broker_id, broker_epoch, alterations, clock, metrics, buggify=world.buggify
+        ),
         assignments=assignments,
         metrics=metrics,
         min_insync_replicas=min_insync_replicas,
         directory_lost=lifecycle.directory_failed,
         is_stopping=lambda: lifecycle.is_stopping,
+        buggify=world.buggify,
     )
     return ReplicaParts(replicas, fetchers, assignments)

@@ -41,7 +41,7 @@ from kraftpy.metadata.publisher import Manifest
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
-from kraftpy.world import Clock, InternalInvariant
+from kraftpy.world import LATE_SECONDS, Buggify, Clock, InternalInvariant, never
 
 __all__ = ["CommitListener", "ReplicaManager", "ReplicaSettings", "RoleListener"]
 
@@ -81,12 +81,14 @@ class ReplicaManager:
         min_insync_replicas: Callable[[str], int],
         directory_lost: Callable[[Uuid], None],
         is_stopping: Callable[[], bool],
+        buggify: Buggify = never,
     ) -> None:
         """`min_insync_replicas` of a topic. `directory_lost` is told the id of a directory that has
         failed, for the heartbeats.
         """
         self._settings = settings
         self._clock = clock
+        self._buggify = buggify
         self._hosted = hosted
         self._logs = logs
         self._fetchers = fetchers
@@ -273,6 +275,8 @@ class ReplicaManager:
     async def _flush(self, partition: Partition) -> None:
         try:
             while partition.awaits_flush:
+                if self._buggify("leader-flushes-late"):
+                    await self._clock.sleep(LATE_SECONDS)
                 replica_log = log_of(partition)
                 try:
                     await replica_log.flush()
@@ -336,6 +340,8 @@ class ReplicaManager:
         while True:
             await self._published.wait()
             self._published = trio.Event()
+            if self._buggify("roles-taken-late"):
+                await self._clock.sleep(LATE_SECONDS)
             image = self._hosted.image
             lowered = dict(self._lowered)
             started = self._clock.monotonic()

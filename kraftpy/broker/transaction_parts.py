@@ -113,6 +113,7 @@ def assemble_transactions(
         ShardSettings(write_timeout_ms=settings.request_timeout_ms),
         load_buffer_bytes=settings.load_buffer_bytes,
         max_batch_bytes=max_batch_bytes,
+        buggify=world.buggify,
     )
     service = TransactionService(
         host.runtime,

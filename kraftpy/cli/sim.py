@@ -120,7 +120,7 @@ def _run(options: Namespace) -> int:
         tally.show_progress()
     tally.end()
     if options.format == "text":
-        print(tally.text())
+        print("\n".join([tally.text(), *tally.coverage()]))
     return EXIT_FAILED if tally.failures else 0
 
 
@@ -151,6 +151,7 @@ class _Tally:
         self._began = self._shown = time.monotonic()
         self.done = self.failures = self.steps = 0
         self.virtual_seconds = self.processor_seconds = 0.0
+        self._buggified: dict[str, int] = {}
 
     def add(self, report: SeedReport) -> None:
         self.done += 1
@@ -158,15 +159,29 @@ class _Tally:
         self.steps += report.steps
         self.virtual_seconds += report.virtual_seconds
         self.processor_seconds += report.processor_seconds
+        for site, count in report.figures.get("buggified", {}).items():
+            self._buggified[site] = self._buggified.get(site, 0) + count
 
     def text(self) -> str:
         seconds = max(time.monotonic() - self._began, 0.001)
-        rate = self.steps / max(self.processor_seconds, 0.001)
+        processor_seconds = max(self.processor_seconds, 0.001)
         return (
             f"{self.done} of {self._seeds} seeds, {self.done / seconds:.2f} seeds/s,"
-            f" {self.virtual_seconds / 3600:.2f} simulated hours, {rate:,.0f} steps/s a processor,"
-            f" {self.failures} failed"
+            f" {self.virtual_seconds / 3600:.2f} simulated hours"
+            f" ({self.virtual_seconds / processor_seconds:,.0f} times real time),"
+            f" {self.steps / processor_seconds:,.0f} steps/s a processor, {self.failures} failed"
         )
+
+    def coverage(self) -> list[str]:
+        """Of the places where the product makes rare choices, those that have made none."""
+        if not self._buggified:
+            return []
+        from kraftpy.sim.buggify import product_sites
+
+        sites = product_sites()
+        silent = [site for site in sites if not self._buggified.get(site)]
+        made = f"rare choices were made at {len(sites) - len(silent)} of {len(sites)} sites"
+        return [made, *([f"  none at: {', '.join(silent)}"] if silent else [])]
 
     def show_progress(self) -> None:
         """On standard error: in place on a terminal, now and then elsewhere."""

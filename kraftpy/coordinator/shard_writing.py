@@ -37,7 +37,7 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.purgatory.timer import Timer
 from kraftpy.records.batch import HEADER_SIZE
 from kraftpy.records.compression import Codec
-from kraftpy.world import Buffer, Clock, InternalInvariant
+from kraftpy.world import LATE_SECONDS, Buffer, Buggify, Clock, InternalInvariant, never
 
 __all__ = ["CollectingShard", "ShardSettings", "ShardWorld"]
 
@@ -66,6 +66,7 @@ class ShardWorld:
     slow: Timer
     settings: ShardSettings
     records: RecordTypes
+    buggify: Buggify = never
 
 
 class CollectingShard(ABC, Generic[_Machine]):
@@ -167,6 +168,8 @@ class CollectingShard(ABC, Generic[_Machine]):
                 # With -1 at once, which is when the reaper comes to run: behind what the loop has
                 # to do in this round.
                 delay_ms = max(settings.append_linger_ms, 0)
+                if self._world.buggify("shard-lingers"):
+                    delay_ms += round(LATE_SECONDS * 1000)
                 self._world.timer.add(EndOfLinger(batch, self._linger_over), delay_ms)
         return batch
 

@@ -44,7 +44,7 @@ from kraftpy.log.pacing import Pace
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.throttle import Throttle
 from kraftpy.records.errors import RecordDataError
-from kraftpy.world import Clock, Disk
+from kraftpy.world import LATE_SECONDS, Buggify, Clock, Disk, never
 
 __all__ = ["Cleaner"]
 
@@ -80,6 +80,7 @@ class Cleaner:
     """`open_directory` for each data directory, then `run`."""
 
     __slots__ = (
+        "_buggify",
         "_checkpoints",
         "_choosing",
         "_clock",
@@ -106,12 +107,14 @@ class Cleaner:
         settings: CleanerSettings,
         *,
         logs: Callable[[], Iterable[PartitionLog]],
+        buggify: Buggify = never,
     ) -> None:
         """`logs` gives those that can be used, compacted or not."""
         self._disk = disk
         self._clock = clock
         self._settings = settings
         self._logs = logs
+        self._buggify = buggify
         # Of all tasks together.
         self._pace = Pace(clock)
         self._throttle = Throttle(clock, settings.max_bytes_per_second)
@@ -239,7 +242,10 @@ class Cleaner:
         try:
             while number < self._settings.task_count:
                 if not self._settings.is_enabled or not await self.clean_dirtiest():
-                    with self._clock.move_on_after(self._settings.backoff_ms / 1000):
+                    seconds = self._settings.backoff_ms / 1000
+                    if self._buggify("cleaner-looks-again"):
+                        seconds = LATE_SECONDS
+                    with self._clock.move_on_after(seconds):
                         await self._configured.wait()
         finally:
             self._tasks.remove(number)
@@ -318,9 +324,10 @@ class Cleaner:
         self.max_dirty_ratio = max((target.dirty_ratio for target in found), default=0.0)
         self.max_overdue_ms = max((target.overdue_ms for target in found), default=0)
         # Not before all were looked at, which takes time.
-        return choose_dirtiest(
-            target for target in found if target.log.topic_partition not in self._paused
-        )
+        at_rest = [each for each in found if each.log.topic_partition not in self._paused]
+        if self._buggify("cleaner-cleans-anything"):
+            return next((each for each in at_rest if each.dirty_bytes), None)
+        return choose_dirtiest(at_rest)
 
     async def _survey(self, log: PartitionLog, now_ms: int) -> LogToClean:
         checkpoint = self.clean_until(log)

@@ -106,6 +106,7 @@ class DirectoryLoader:
         while self._names and directory.is_online:
             name, parsed = self._names.pop()
             self._report()
+            await self._world.dawdle("log-loaded-late")
             try:
                 await self._load_one(f"{directory.path}/{name}", parsed)
             except (OSError, StorageError, RecordDataError) as error:

@@ -111,7 +111,7 @@ class LogManager(MovablePartitions):
                 "high-watermark-checkpoint",
                 settings.high_watermark_checkpoint_interval_ms,
                 settings.high_watermark_checkpoint_interval_ms,
-                self._each_directory(LogDirectory.write_high_watermarks),
+                self._each_directory(self._write_high_watermarks),
             ),
             (
                 "producer-expiration",
@@ -130,6 +130,8 @@ class LogManager(MovablePartitions):
         await self._world.clock.sleep(first_ms / 1000)
         while True:
             await action()
+            if self._world.buggify("log-round-again"):
+                continue
             await self._world.clock.sleep(interval_ms / 1000)
 
     def _each_directory(
@@ -144,6 +146,14 @@ class LogManager(MovablePartitions):
                     _log.warning("%s", error)
 
         return round_trip
+
+    async def _write_high_watermarks(self, directory: LogDirectory) -> None:
+        await directory.write_high_watermarks()
+        for log in list(directory.logs.values()):
+            if self._world.buggify("log-flushed-now"):
+                await log.flush()
+            if self._world.buggify("log-rolled-now"):
+                await log.roll_early()
 
     async def _delete_old(self) -> None:
         for log in self.logs:
@@ -204,6 +214,7 @@ class LogManager(MovablePartitions):
                 if failures:
                     return
                 try:
+                    await self._world.dawdle("log-closed-late")
                     await log.close()
                 except (StorageError, RecordDataError) as error:
                     failures.append(error)
@@ -222,8 +233,10 @@ class LogManager(MovablePartitions):
             DirectoryLoader(self._world, directory, self._config_of) for directory in self._online()
         ]
         async with trio.open_nursery() as nursery:
+            is_single = self._world.buggify("logs-loaded-singly")
             for loader in loaders:
-                nursery.start_soon(loader.load, self._settings.loaders_per_directory)
+                count = 1 if is_single else self._settings.loaders_per_directory
+                nursery.start_soon(loader.load, count)
         for loader in loaders:
             self._topic_ids |= loader.topic_ids
         self._check_any_online()

@@ -263,6 +263,12 @@ class PartitionLog(WritableLog):
         )
         self._high_watermark_moved()
 
+    async def roll_early(self) -> None:
+        """Begin a new segment, though the active one may grow."""
+        async with self._change("roll"):
+            if self._segments.last.size_bytes:
+                self.roll()
+
     # Retention.
 
     async def delete_old_segments(self) -> int:

@@ -95,7 +95,13 @@ class Partitions:
             )
             for path in settings.directories
         ]
-        self._cleaner = Cleaner(world.disk, world.clock, settings.cleaner, logs=lambda: self.logs)
+        self._cleaner = Cleaner(
+            world.disk,
+            world.clock,
+            settings.cleaner,
+            logs=lambda: self.logs,
+            buggify=world.buggify,
+        )
         self._topic_ids: dict[TopicPartition, Uuid] = {}
         # One change at a time for each partition.
         self._turns: dict[TopicPartition, trio.Lock] = {}
@@ -212,9 +218,11 @@ class Partitions:
             target = self._choose() if directory is None else self._directory(directory)
             target.arriving += 1
             try:
+                await self._world.dawdle("log-made-late")
                 name = directory_name(*topic_partition)
                 log = None
-                if topic_id is not None and not is_durable:
+                is_quick = not is_durable and not self._world.buggify("log-made-durable")
+                if topic_id is not None and is_quick:
                     log = await self._make_quickly(target, name, topic_partition, topic_id)
                 if log is None:
                     log = await self._make(target, name, topic_partition, topic_id)
@@ -308,6 +316,7 @@ class Partitions:
         after `file.delete.delay.ms`, and then `partition_unlinked` is called.
         """
         async with self._turn(topic_partition), self._cleaner.paused(topic_partition):
+            await self._world.dawdle("log-deleted-late")
             # The future log first: a future log without a current one is a finished move.
             await self._drop_future(topic_partition)
             directory = self.directory_of(topic_partition)
@@ -371,6 +380,7 @@ class Partitions:
         A copy of the log in another directory is cut first.
         """
         async with self._truncation(log) as (current, future):
+            await self._world.dawdle("log-truncated-late")
             if future is not None:
                 # If it fails, only the move suffers.
                 with suppress(StorageError):

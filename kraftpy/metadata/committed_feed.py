@@ -39,7 +39,7 @@ from kraftpy.raft.election_state import NO_LEADER
 from kraftpy.raft.log_state import SnapshotId
 from kraftpy.raft.snapshot_content import SnapshotHead
 from kraftpy.records.batch import RecordBatch
-from kraftpy.world import Clock, InternalInvariant
+from kraftpy.world import LATE_SECONDS, Buggify, Clock, InternalInvariant, never
 
 __all__ = ["CommittedFeed", "FeedLog", "LeadershipListener"]
 
@@ -85,6 +85,7 @@ class CommittedFeed:
     """Give it to `RaftDriver.listen`, and `run` it as a task."""
 
     __slots__ = (
+        "_buggify",
         "_clock",
         "_has_begun",
         "_high_watermark",
@@ -105,6 +106,7 @@ class CommittedFeed:
         *,
         node_id: int,
         clock: Clock,
+        buggify: Buggify = never,
     ) -> None:
         """The loader is new; the publishers may be installed later."""
         self._log = log
@@ -112,6 +114,7 @@ class CommittedFeed:
         self._listener = listener
         self._node_id = node_id
         self._clock = clock
+        self._buggify = buggify
         self._news: deque[_LeaderNews] = deque()
         self._high_watermark = 0
         self._has_begun = False
@@ -164,6 +167,8 @@ class CommittedFeed:
         if self._news:
             goal = min(goal, self._news[0].end_offset)
         if loader.end_offset < goal:
+            if self._buggify("metadata-replayed-late"):
+                await self._clock.sleep(LATE_SECONDS)
             await self._replay(goal, pace)
             loader.publish()
             return True
@@ -179,7 +184,8 @@ class CommittedFeed:
             for batch in self._log.batches(loader.end_offset, goal):
                 for _ in loader.replay_in_steps(batch):
                     await pace.rest(0)
-                if loader.unpublished_count >= _RECORDS_OF_AN_IMAGE:
+                is_enough = loader.unpublished_count >= _RECORDS_OF_AN_IMAGE
+                if is_enough or self._buggify("metadata-published-early"):
                     loader.publish()
                 await pace.rest(batch.size)
 

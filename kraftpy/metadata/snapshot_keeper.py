@@ -21,11 +21,16 @@ from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.image import MetadataImage
 from kraftpy.metadata.publisher import Manifest
 from kraftpy.metadata.snapshot import snapshot_batches
-from kraftpy.metadata.snapshot_policy import SnapshotSchedule, SnapshotSettings, oldest_to_keep
+from kraftpy.metadata.snapshot_policy import (
+    SnapshotReason,
+    SnapshotSchedule,
+    SnapshotSettings,
+    oldest_to_keep,
+)
 from kraftpy.raft.log_state import SnapshotId
 from kraftpy.raft.snapshots import SnapshotRefusal
 from kraftpy.raft.storage import StoredSnapshot
-from kraftpy.world import Buffer, Clock
+from kraftpy.world import Buffer, Buggify, Clock, never
 
 __all__ = ["KeptLog", "SnapshotHome", "SnapshotKeeper"]
 
@@ -64,6 +69,7 @@ class SnapshotKeeper:
     """Install it in the loader, behind everybody else, and `run` it as a task."""
 
     __slots__ = (
+        "_buggify",
         "_clock",
         "_due",
         "_home",
@@ -83,6 +89,8 @@ class SnapshotKeeper:
         log: KeptLog,
         settings: SnapshotSettings,
         may_snapshot: Callable[[], bool],
+        *,
+        buggify: Buggify = never,
     ) -> None:
         """`may_snapshot` says of the image just published whether one may be made of it."""
         self._clock = clock
@@ -90,6 +98,7 @@ class SnapshotKeeper:
         self._log = log
         self._settings = settings
         self._may_snapshot = may_snapshot
+        self._buggify = buggify
         self._schedule = SnapshotSchedule(settings, clock.monotonic_ms())
         # The image that waits to be written or is being written; no other is due meanwhile.
         self._due: MetadataImage | None = None
@@ -98,6 +107,8 @@ class SnapshotKeeper:
     def publish(self, changes: ImageChanges, image: MetadataImage, manifest: Manifest) -> None:
         now_ms = self._clock.monotonic_ms()
         reason = self._schedule.published(manifest, now_ms)
+        if reason is None and self._buggify("snapshot-now"):
+            reason = SnapshotReason.BYTES
         if reason is None or self._due is not None or not self._may_snapshot():
             return
         _log.info("a snapshot is due at %d: %s", image.provenance.end_offset, reason.value)
@@ -140,7 +151,8 @@ class SnapshotKeeper:
 
     async def _clean(self) -> None:
         while True:
-            await self._clock.sleep(CLEANING_PERIOD_SECONDS)
+            is_restless = self._buggify("snapshots-cleaned-early")
+            await self._clock.sleep(1.0 if is_restless else CLEANING_PERIOD_SECONDS)
             self.clean()
 
     def clean(self) -> None:

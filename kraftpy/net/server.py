@@ -32,7 +32,7 @@ from kraftpy.net.service import Service
 from kraftpy.observe.metrics import Meter, MetricName, MetricRegistry
 from kraftpy.security.address_quota import AddressQuota
 from kraftpy.security.windows import ClientRate, QuotaWindow
-from kraftpy.world import Address, Clock, Network, Stream, assert_always
+from kraftpy.world import Address, Buggify, Clock, Network, Stream, assert_always, never
 
 __all__ = ["NetworkServer"]
 
@@ -67,12 +67,14 @@ class NetworkServer:
         limits: NetworkLimits,
         registry: MetricRegistry,
         quota_window: QuotaWindow | None = None,
+        buggify: Buggify = never,
     ) -> None:
         """`quota_window` is for the rates of single addresses."""
         self._clock = clock
         self._network = network
         self._limits = limits
         self._registry = registry
+        self._buggify = buggify
         self._listeners: list[BoundListener] = []
         self._quotas = ConnectionQuotas(limits, (), (), clock.monotonic())
         self._address_quota = AddressQuota(
@@ -269,6 +271,8 @@ class NetworkServer:
                 logger.info("listener=%s accepts again", listener.name)
             is_failing = False
             try:
+                if self._buggify("connection-admitted-late"):
+                    await self._clock.sleep(_ACCEPT_PAUSE_SECONDS)
                 await self._admit(listener, stream, blocked)
             except TooManyConnections as refusal:
                 logger.info("listener=%s refused a connection: %s", listener.name, refusal)
@@ -386,7 +390,7 @@ class NetworkServer:
             remaining = idle_seconds
             for connection in self.connections:
                 remaining = connection.last_active + idle_seconds - now
-                if remaining > 0:
+                if remaining > 0 and not self._buggify("connection-closed-early"):
                     break
                 logger.info("connection=%s is closed: idle", connection.connection_id)
                 connection.close()

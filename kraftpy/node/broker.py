@@ -174,12 +174,14 @@ class BrokerPart:
         coordinators: Coordinators,
     ) -> None:
         await lifecycle.caught_up.wait()
+        await self.world.dawdle("broker-begins-late")
         coordinators.start(nursery)
         nursery.start_soon(replicas.run, name="replicas")
         for publisher in (*coordinators.publishers(), replicas):
             self.loader.install(publisher)
         self.loader.publish()
         await replicas.first_applied.wait()
+        await self.world.dawdle("broker-ready-late")
         lifecycle.set_ready()
         await lifecycle.unfenced.wait()
         self.is_unfenced.set()
@@ -362,6 +364,7 @@ class BrokerPart:
             lambda: lifecycle.broker_epoch,
             self._channel(nursery, "producer-ids"),
             nursery,
+            self.world.buggify,
         )
 
     def _creation(self, forwarder: Forwarder) -> AutoTopicCreation:

@@ -191,6 +191,7 @@ def _group_host(
         ),
         load_buffer_bytes=config.get_int("offsets.load.buffer.size"),
         max_batch_bytes=lambda: configs.config_of(OFFSETS_TOPIC).max_message_bytes,
+        buggify=world.buggify,
     )
     return host
 

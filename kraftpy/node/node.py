@@ -141,6 +141,7 @@ class Node:
             limits=network_limits(self._static),
             registry=self.registry,
             quota_window=client_window(self._static),
+            buggify=self._world.buggify,
         )
         self.config.subscribe(lambda config, _: server.change_limits(network_limits(config)))
         await server.bind(listener_settings(self._static))
@@ -314,6 +315,7 @@ class Node:
 
         async def serve_when_ready() -> None:
             await broker.is_unfenced.wait()
+            await self._world.dawdle("clients-served-late")
             handlers = broker.handlers
             if self._decorate is not None:
                 handlers = list(map(self._decorate, handlers))

@@ -129,6 +129,7 @@ async def open_quorum(
         _Leaders(runner, on_leader),
         node_id=driver.node_id,
         clock=world.clock,
+        buggify=world.buggify,
     )
     driver.listen(feed)
     keeper = SnapshotKeeper(
@@ -137,6 +138,7 @@ async def open_quorum(
         driver.log,
         snapshot_settings(static),
         lambda: loader.may_snapshot,
+        buggify=world.buggify,
     )
     return QuorumPart(driver, loader, runner, feed, keeper)
 

@@ -74,6 +74,7 @@ class ControllerRegistrar:
         while True:
             while not self._is_missing:
                 await self._wait_for_news()
+            await self._world.dawdle("controller-registers-late")
             if await self._register():
                 backoff.succeeded()
                 await self._wait_for_news()

@@ -387,6 +387,7 @@ class RaftDriver:
                 self._work = trio.Event()
                 await self._work.wait()
                 continue
+            await self._world.dawdle("raft-sync-late")
             try:
                 persisted = await self._storage.sync()
             except Exception as error:
@@ -407,8 +408,10 @@ class RaftDriver:
                 seconds = (self._armed_ms - clock.monotonic_ms()) / 1000
             with clock.move_on_after(seconds):
                 await self._timer.wait()
+            await self._world.dawdle("raft-timer-late")
             due_ms = self._core.next_deadline_ms()
-            if due_ms is not None and clock.monotonic_ms() >= due_ms:
+            is_due = due_ms is not None and clock.monotonic_ms() >= due_ms
+            if is_due or self._world.buggify("raft-timer-early"):
                 self._step(inputs.TimeAdvanced())
 
     # Snapshots of the state machine.
@@ -448,6 +451,7 @@ class RaftDriver:
                 writer.append(data)
                 offset = RecordBatch(data).next_offset
                 await pace.rest(len(data))
+                await self._world.dawdle("raft-snapshot-slow")
             writer.append(snapshot_foot(base_offset=offset, epoch=epoch, timestamp_ms=timestamp_ms))
             await writer.freeze()
         except Exception:

@@ -100,6 +100,9 @@ class Peers:
         if isinstance(before, ConnectionLost) and before.evidence is Evidence.BROKEN:
             # It broke while nobody waited for an answer.
             remote.has_broken = True
+        await self._world.dawdle("raft-request-late")
+        if self._world.buggify("raft-reconnect"):
+            remote.peer.close()
         try:
             answer = await remote.peer.request(send.request)
         except (ConnectionLost, NegotiationFailed, UnsupportedVersion, EncodeError) as failure:

@@ -150,6 +150,7 @@ def run_case(case: WholeCase, window: range = range(0)) -> SeedReport:
             "acknowledged": outcome.acknowledged,
             "faults": outcome.faults,
             "workloads": list(case.swarm.workloads),
+            "buggified": outcome.buggified,
         },
     )
 

@@ -41,7 +41,7 @@ class Machine:
 class Simulation:
     """Given to the main function of `run_simulation`."""
 
-    __slots__ = ("_buggify", "_digest", "_machines", "fabric", "on_delivery", "rng", "seed")
+    __slots__ = ("_digest", "_machines", "buggify", "fabric", "on_delivery", "rng", "seed")
 
     def __init__(self, seed: int, digest: EventDigest) -> None:
         self.seed = seed
@@ -52,7 +52,7 @@ class Simulation:
         self.on_delivery: Callable[[str], None] | None = None
         self._digest = digest
         self._machines: dict[str, Machine] = {}
-        self._buggify = Buggify(MemoryRng(seed, "buggify"))
+        self.buggify = Buggify(MemoryRng(seed, "buggify"))
 
     def record(self, kind: str, place: str, data: bytes = b"") -> None:
         self._digest.record(trio.current_time(), kind, place, data)
@@ -80,7 +80,7 @@ class Simulation:
         rng = MemoryRng(self.seed, f"process {name} {machine.process_count}")
         network = self.fabric.host(name)
         if buggify:
-            return World(machine.clock, rng, network, machine.disk, self._buggify)
+            return World(machine.clock, rng, network, machine.disk, self.buggify)
         return World(machine.clock, rng, network, machine.disk)
 
     # How processes end and stop. Links fail through `fabric`, disks through `machine(...).disk`.

@@ -6,8 +6,10 @@ for production, `world.memory` for tests and simulation.
 
 from kraftpy.world.invariants import InternalInvariant, assert_always
 from kraftpy.world.ports import (
+    LATE_SECONDS,
     Address,
     Buffer,
+    Buggify,
     Clock,
     Disk,
     DiskSpace,
@@ -22,11 +24,14 @@ from kraftpy.world.ports import (
     SocketOptions,
     Stream,
     World,
+    never,
 )
 
 __all__ = [
+    "LATE_SECONDS",
     "Address",
     "Buffer",
+    "Buggify",
     "Clock",
     "Disk",
     "DiskSpace",
@@ -43,4 +48,5 @@ __all__ = [
     "Stream",
     "World",
     "assert_always",
+    "never",
 ]

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     import trio
 
 __all__ = [
+    "LATE_SECONDS",
     "Address",
     "Buffer",
+    "Buggify",
     "Clock",
     "Disk",
     "DiskSpace",
@@ -45,8 +47,10 @@ __all__ = [
     "SocketOptions",
     "Stream",
     "World",
+    "never",
 ]
 
+Buggify: TypeAlias = Callable[[str], bool]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Address: TypeAlias = tuple[str, int]
 
@@ -346,6 +350,10 @@ class Disk(Protocol):
         ...
 
 
+# What is done late for once is late by this: less than anybody's patience.
+LATE_SECONDS = 0.1
+
+
 def never(site: str) -> bool:
     """`buggify` in production: no site ever fires."""
     return False
@@ -364,4 +372,9 @@ class World:
     rng: Rng
     network: Network
     disk: Disk
-    buggify: Callable[[str], bool] = never
+    buggify: Buggify = never
+
+    async def dawdle(self, site: str) -> None:
+        """Be late for once; never in production."""
+        if self.buggify(site):
+            await self.clock.sleep(LATE_SECONDS)

@@ -144,6 +144,9 @@ class ControllerRunner:
                 self._nursery = nursery
                 while True:
                     await self._work()
+                    await self._world.dawdle("controller-late")
+                    if self._world.buggify("controller-looks-early"):
+                        self._poll()
                     await self._sleep()
         finally:
             self._nursery = None

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from kraftpy.sim.digest import EventDigest, RunTrace
 from kraftpy.sim.runner import SimulationResult, run_simulation
 from kraftpy.sim.whole.schedule import PlannedFault, draw_plan
-from kraftpy.sim.whole.swarm import WholeSwarm, draw_swarm
+from kraftpy.sim.whole.swarm import WholeSwarm, draw_more, draw_swarm
 from kraftpy.sim.whole.system import WholeOutcome, WholeSystem
 from kraftpy.world.memory_rng import MemoryRng
 
@@ -72,7 +72,7 @@ def make_case(
 ) -> WholeCase:
     """`without` are the numbers of planned faults that are left out."""
     random = MemoryRng(seed, "whole")
-    drawn = swarm or draw_swarm(random.stream("swarm"))
+    drawn = swarm or draw_more(random.stream("more"), draw_swarm(random.stream("swarm")))
     plan = draw_plan(random.stream("plan"), drawn, seconds)
     kept = [planned for planned in plan if planned.number not in without]
     return WholeCase(seed, drawn, kept, seconds=seconds, messages=messages)

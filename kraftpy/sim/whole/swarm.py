@@ -12,7 +12,7 @@ acknowledged.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
@@ -20,7 +20,7 @@ from kraftpy.verify.workloads.catalogue import WORKLOADS
 from kraftpy.world import Random
 from kraftpy.world.memory_link import LinkProfile
 
-__all__ = ["FAULT_NAMES", "LOSING", "WholeSwarm", "draw_swarm"]
+__all__ = ["FAULT_NAMES", "LOSING", "WholeSwarm", "draw_more", "draw_swarm"]
 
 FAULT_NAMES: Final = (
     *("kill", "power-loss", "restart", "pause", "partition", "one-way", "delay", "cut-clients"),
@@ -55,13 +55,21 @@ _NODE_EXTREMES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("connections.max.idle.ms", ("700", "3000")),
     ("producer.purgatory.purge.interval.requests", ("1",)),
     ("fetch.purgatory.purge.interval.requests", ("1",)),
-    ("offsets.topic.segment.bytes", ("1000",)),
-    ("transaction.state.log.segment.bytes", ("1000",)),
+    # The least that a topic may have: with less, there would be no coordinators.
+    ("offsets.topic.segment.bytes", ("1048576",)),
+    ("transaction.state.log.segment.bytes", ("1048576",)),
     ("log.retention.check.interval.ms", ("1000",)),
     ("socket.send.buffer.bytes", ("1024",)),
     ("max.connections.per.ip", ("60",)),
     ("auto.leader.rebalance.enable", ("false",)),
     ("leader.imbalance.check.interval.seconds", ("3",)),
+)
+# Drawn apart, so that worlds are as they were before there were these.
+_MORE_NODE_EXTREMES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("metadata.max.retention.bytes", ("3000",)),
+    ("controller.quorum.fetch.snapshot.max.bytes", ("300",)),
+    ("queued.max.request.bytes", ("70000",)),
+    ("max.incremental.fetch.session.cache.slots", ("0", "2")),
 )
 _TOPIC_EXTREMES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("internal.segment.bytes", ("70000", "200000")),
@@ -185,6 +193,12 @@ def draw_swarm(random: Random) -> WholeSwarm:
         overlaps=random.random() < 0.5,
         left_behind=random.choice(ids) if is_careful and random.random() < 0.3 else 0,
     )
+
+
+def draw_more(random: Random, swarm: WholeSwarm) -> WholeSwarm:
+    """What is drawn apart from the rest."""
+    more = _draw_extremes(random, _MORE_NODE_EXTREMES)
+    return replace(swarm, node_extremes={**swarm.node_extremes, **more})
 
 
 def _draw_workloads(random: Random) -> tuple[str, ...]:

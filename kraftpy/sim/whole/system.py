@@ -74,6 +74,8 @@ class WholeOutcome:
     acknowledged: int = 0
     delivered: int = 0
     faults: int = 0
+    # Of each place in the product that was asked for a rare choice, how often it was made.
+    buggified: dict[str, int] = field(default_factory=dict)
 
 
 class WholeSystem(Observer):
@@ -163,6 +165,7 @@ class WholeSystem(Observer):
         outcome.checks = watch.checks
         outcome.acknowledged = watch.data.acknowledged
         outcome.delivered = watch.data.delivered
+        outcome.buggified = dict(self.simulation.buggify.fired)
         if self._load is not None:
             outcome.operations = self._load.counts
 
