@@ -18,6 +18,7 @@ from kraftpy.broker.marker_writer import CompleteInGroups, MarkerWriter
 from kraftpy.broker.metadata_view import BrokerMetadata, endpoint_of
 from kraftpy.broker.transaction_verifier import TransactionVerifier, VerifierSettings
 from kraftpy.client.settings import ClientSettings
+from kraftpy.coordinator.ports import ShardContext
 from kraftpy.coordinator.shard_writing import ShardSettings
 from kraftpy.coordinator.transactions.machine import TransactionMachine
 from kraftpy.coordinator.transactions.ports import ProvideProducerId
@@ -88,10 +89,6 @@ def assemble_transactions(
         address_of = partial(_address_of, cluster, settings.listener_name)
         return BrokerPeers(world, nursery, address_of, client_settings)
 
-    def coordinator_of(transactional_id: str) -> int | None:
-        node = lookup.coordinator_of(transactional_id, settings.listener_name)
-        return None if node is None else node.node_id
-
     writer = MarkerWriter(
         replicas, complete_in_groups, clock=clock, timeout_ms=settings.request_timeout_ms
     )
@@ -103,12 +100,14 @@ def assemble_transactions(
         writer=writer,
         registry=registry,
     )
+
+    def machine(context: ShardContext) -> TransactionMachine:
+        return TransactionMachine(context, settings.transactions, sender, provide_producer_id)
+
     host = CoordinatorHost(
         TRANSACTION_TOPIC,
         clock,
-        lambda context: TransactionMachine(
-            context, settings.transactions, sender, provide_producer_id
-        ),
+        machine,
         TRANSACTION_RECORDS,
         ShardSettings(write_timeout_ms=settings.request_timeout_ms),
         load_buffer_bytes=settings.load_buffer_bytes,
@@ -129,11 +128,18 @@ def assemble_transactions(
         settings=settings.verifier,
         peers=peers("transaction-verification"),
         service=service,
-        coordinator_of=coordinator_of,
+        coordinator_of=partial(_coordinator_of, lookup, settings.listener_name),
         is_enabled=is_verification_enabled,
         registry=registry,
     )
     return TransactionParts(host, sender, writer, service, verifier)
+
+
+def _coordinator_of(
+    lookup: CoordinatorLookup, listener_name: str, transactional_id: str
+) -> int | None:
+    node = lookup.coordinator_of(transactional_id, listener_name)
+    return None if node is None else node.node_id
 
 
 def _address_of(cluster: BrokerMetadata, listener_name: str, broker_id: int) -> Address | None:
