@@ -26,7 +26,17 @@ from kraftpy.observe.metrics import Gauge, MetricName, MetricRegistry
 from kraftpy.observe.request_metrics import RequestMetrics
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.frames import decode_response
+from kraftpy.protocol.schema.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from kraftpy.protocol.schema.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kraftpy.protocol.schema.k21_delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from kraftpy.protocol.schema.k60_describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -68,12 +78,6 @@ async def broker(quotas: RequestQuotas, autojump_clock: object) -> AsyncIterator
 
 def size_of_produce(value: bytes, acks: int = 1) -> int:
     """Of the frame that `produce` makes."""
-    from kraftpy.protocol.schema.k00_produce import (
-        PartitionProduceData,
-        ProduceRequest,
-        TopicProduceData,
-    )
-
     data = PartitionProduceData(index=0, records=batch(value))
     topics = [TopicProduceData(name="t", partition_data=[data])]
     request = ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=topics)
@@ -217,6 +221,24 @@ async def test_a_session_goes_on_where_it_was(broker: Broker, quotas: RequestQuo
     await trio.sleep(11)
     asked = broker.begin_fetch({}, session_id=session_id, session_epoch=2)
     assert len(told(asked.response)[("t", 0)].records) > 9_000  # type: ignore[arg-type]
+
+
+async def test_what_a_session_was_not_told_it_is_told_later(
+    broker: Broker, quotas: RequestQuotas
+) -> None:
+    """That a log begins later, of which there will be no other news."""
+    produce(broker, b"a")
+    session_id = fetch(broker, 1, session_epoch=0, max_wait_ms=0).response.session_id
+    partition = DeleteRecordsPartition(partition_index=0, offset=1)
+    deletion = DeleteRecordsTopic(name="t", partitions=[partition])
+    broker.ask(DeleteRecordsRequest(topics=[deletion], timeout_ms=1_000), 2)
+    quotas.change("consumer_byte_rate", TEST, 1.0)
+    terms = {"session_id": session_id, "max_wait_ms": 0}
+    held_back = broker.begin_fetch({}, session_epoch=1, **terms)
+    assert held_back.response.throttle_time_ms > 0
+    quotas.change("consumer_byte_rate", TEST, 1e9)
+    asked = broker.begin_fetch({}, session_epoch=2, **terms)
+    assert told(asked.response)[("t", 0)].log_start_offset == 1
 
 
 async def test_followers_are_exempt(broker: Broker, quotas: RequestQuotas) -> None:
