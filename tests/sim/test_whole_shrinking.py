@@ -5,19 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from kraftpy.faults.language import Kill, parse_fault
+from kraftpy.node.coordinators import internal_topics
+from kraftpy.sim.whole.machines import node_settings
 from kraftpy.sim.whole.notes import Note
 from kraftpy.sim.whole.run import WholeCase, make_case
 from kraftpy.sim.whole.schedule import PlannedFault, draw_plan
 from kraftpy.sim.whole.shrinking import case_as_test, shrink
-from kraftpy.sim.whole.swarm import FAULT_NAMES, WholeSwarm, draw_swarm
+from kraftpy.sim.whole.swarm import FAULT_NAMES, WholeSwarm, draw_more, draw_swarm
 from kraftpy.sim.whole.timeline import timeline
 from kraftpy.world.memory_rng import MemoryRng
 
+# What a topic may be created with.
+LEAST_SEGMENT_BYTES = 1_048_576
 SNAPSHOTS = "metadata.log.max.record.bytes.between.snapshots"
 
 
 def drawn(seed: int) -> WholeSwarm:
-    return draw_swarm(MemoryRng(seed, "whole").stream("swarm"))
+    random = MemoryRng(seed, "whole")
+    return draw_more(random.stream("more"), draw_swarm(random.stream("swarm")))
 
 
 def test_what_has_no_part_in_it_is_left_out() -> None:
@@ -87,6 +92,16 @@ def test_a_column_for_each_node() -> None:
     assert lines[0].split("|")[1:] == [f" {'all':<26} ", f" {'node 1':<26} ", " node 2"]
     assert lines[2].split("|")[3].strip() == "is killed"
     assert lines[3].split("|")[1].strip() == "the faults are over"
+
+
+def test_the_settings_of_a_world_are_legal() -> None:
+    """Of nodes, and of the topics that coordinators have created by themselves."""
+    for seed in range(60):
+        swarm = drawn(seed)
+        config = node_settings(1, swarm.controllers, swarm.brokers, swarm.node_settings)
+        if config.is_broker:
+            for template in internal_topics(config).values():
+                assert int(template.configs["segment.bytes"]) >= LEAST_SEGMENT_BYTES
 
 
 def test_worlds_differ_and_make_sense() -> None:

@@ -68,7 +68,6 @@ _NODE_EXTREMES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 _MORE_NODE_EXTREMES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("metadata.max.retention.bytes", ("3000",)),
     ("controller.quorum.fetch.snapshot.max.bytes", ("300",)),
-    ("queued.max.request.bytes", ("70000",)),
     ("max.incremental.fetch.session.cache.slots", ("0", "2")),
 )
 _TOPIC_EXTREMES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
