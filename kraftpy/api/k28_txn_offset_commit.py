@@ -25,6 +25,7 @@ from kraftpy.coordinator.transactions.identities import Identity
 from kraftpy.log.checkpoints import TopicPartition
 from kraftpy.log.errors import LogError
 from kraftpy.log.verifications import NO_GUARD, VerificationGuard
+from kraftpy.metadata.image import MetadataImage
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -69,9 +70,7 @@ class TxnOffsetCommitHandler(Handler):
     ) -> TxnOffsetCommitResponse | None:
         if request.group_id == "":
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        existing = self._cluster.image.topics
-        unknown = [topic for topic in request.topics if topic.name not in existing]
-        request.topics = [topic for topic in request.topics if topic.name in existing]
+        request.topics, unknown = _sorted_out(request.topics, self._cluster.image)
         failed = _refused(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not request.topics:
             return TxnOffsetCommitResponse(topics=failed)
@@ -80,7 +79,7 @@ class TxnOffsetCommitHandler(Handler):
             if isinstance(answer, CoordinatorError):
                 code = _for_version(answer.code, context.api_version)
                 answer = TxnOffsetCommitResponse(topics=_refused(request.topics, code))
-            answer.topics = [*answer.topics, *failed]
+            _add(answer, failed)
             context.respond(answer)
 
         self._verify(request, context.api_version, committed)
@@ -145,6 +144,37 @@ class TxnOffsetCommitHandler(Handler):
         for topic in response.topics:
             for partition in topic.partitions:
                 yield partition.error_code
+
+
+def _sorted_out(
+    topics: Sequence[TxnOffsetCommitRequestTopic], image: MetadataImage
+) -> tuple[list[TxnOffsetCommitRequestTopic], list[TxnOffsetCommitRequestTopic]]:
+    """The partitions that exist, and those that don't."""
+    existing: list[TxnOffsetCommitRequestTopic] = []
+    unknown: list[TxnOffsetCommitRequestTopic] = []
+    for topic in topics:
+        known = image.topics.get(topic.name)
+        count = 0 if known is None else len(known.partitions)
+        for found, is_wanted in ((existing, True), (unknown, False)):
+            partitions = [
+                each
+                for each in topic.partitions
+                if (0 <= each.partition_index < count) is is_wanted
+            ]
+            if partitions:
+                found.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=partitions))
+    return existing, unknown
+
+
+def _add(answer: TxnOffsetCommitResponse, more: Sequence[TxnOffsetCommitResponseTopic]) -> None:
+    """Each topic stands in an answer once."""
+    by_name = {topic.name: topic for topic in answer.topics}
+    for topic in more:
+        known = by_name.get(topic.name)
+        if known is None:
+            answer.topics.append(topic)
+        else:
+            known.partitions += topic.partitions
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:

@@ -411,6 +411,18 @@ async def test_offsets_that_are_refused(autojump_clock: object) -> None:
         both = offsets_of(producer, 1)
         both.topics += offsets_of(producer, 1, name="nowhere").topics
         assert await commit(broker, both) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        beyond = offsets_of(producer, 1)
+        for index in (99, -1):
+            beyond.topics[0].partitions.append(
+                TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1)
+            )
+        answer = await broker.request(beyond, 5)
+        [of_topic] = answer.topics
+        assert {each.partition_index: each.error_code for each in of_topic.partitions} == {
+            0: ErrorCode.NONE,
+            99: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            -1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
         foreign = (producer[0] + 50, producer[1])
         assert await commit(broker, offsets_of(foreign, 1)) == [
             ErrorCode.INVALID_PRODUCER_ID_MAPPING

@@ -161,7 +161,13 @@ class Story:
         self._note(f"offsets of {group} v{version}", ErrorCode(answer.error_code).name)
 
     def commit_offsets(
-        self, pair: Pair, version: int, topic: str = "good", group: str = "g", **fields: Any
+        self,
+        pair: Pair,
+        version: int,
+        topic: str = "good",
+        group: str = "g",
+        partition: int = 0,
+        **fields: Any,
     ) -> None:
         request = k28.TxnOffsetCommitRequest(
             transactional_id="t",
@@ -172,7 +178,9 @@ class Story:
                 k28.TxnOffsetCommitRequestTopic(
                     name=topic,
                     partitions=[
-                        k28.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+                        k28.TxnOffsetCommitRequestPartition(
+                            partition_index=partition, committed_offset=1
+                        )
                     ],
                 )
             ],
@@ -183,7 +191,8 @@ class Story:
         codes = [
             ErrorCode(each.error_code).name for name in answer.topics for each in name.partitions
         ]
-        self._note(f"commit offsets v{version} {topic} {group} {fields} {pair[1]}", str(codes))
+        where = f"{topic}-{partition}"
+        self._note(f"commit offsets v{version} {where} {group} {fields} {pair[1]}", str(codes))
 
     def end(
         self, pair: Pair, *, is_commit: bool, version: int = 5, name: str = "t", waits: bool = True
@@ -389,6 +398,7 @@ def tell_of_offsets(story: Story) -> None:
         story.commit_offsets(pair, version)
     story.commit_offsets(pair, 5, group="")
     story.commit_offsets(pair, 5, topic="nowhere")
+    story.commit_offsets(pair, 5, partition=99)
     story.commit_offsets(pair, 5, generation_id=3, member_id="gone")
     story.end(pair, is_commit=True, version=4)
     pair = story.init("t")
