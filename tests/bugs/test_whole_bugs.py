@@ -6,8 +6,13 @@ looked at, and that a failure can be shrunk and replayed.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import log_bugs
 import pytest
-from replication_bugs import SUITE
+import replication_bugs
+import server_bugs
+from seeded_bugs import Bug, Suite
 
 from kraftpy.sim.levels import run_case
 from kraftpy.sim.whole.run import make_case
@@ -29,10 +34,43 @@ FOUND = [
 ]
 
 
+# By the workload that shows it.
+MORE_FOUND = [
+    (server_bugs.SUITE, "connection count leaks", "queue-txn", "connections-miscounted"),
+    (
+        server_bugs.SUITE,
+        "timer never fires beyond the first wheel",
+        "queue-txn",
+        "purgatory-miscounted",
+    ),
+    (
+        log_bugs.SUITE,
+        "aborted index skips the first batch",
+        "abort-rewind",
+        "aborted-index-differs",
+    ),
+]
+
+
+def bug_of(suite: Suite, name: str) -> Bug:
+    [bug] = [each for each in suite.bugs if each.name == name]
+    return bug
+
+
 @pytest.mark.parametrize(("name", "code"), FOUND)
 def test_a_bug_is_found(name: str, code: str) -> None:
-    [bug] = [each for each in SUITE.bugs if each.name == name]
-    with bug.seeded():
+    with bug_of(replication_bugs.SUITE, name).seeded():
         report = run_case(make_case(0, seconds=5.0, swarm=WORLD))
     assert report.code == code
     assert report.timeline
+
+
+@pytest.mark.parametrize(("suite", "name", "workload", "code"), MORE_FOUND)
+def test_a_bug_of_a_nodes_health_or_index_is_found(
+    suite: Suite, name: str, workload: str, code: str
+) -> None:
+    """Invariants 20, 24 and 25."""
+    with bug_of(suite, name).seeded():
+        swarm = replace(WORLD, workloads=(workload,))
+        report = run_case(make_case(0, seconds=5.0, swarm=swarm))
+    assert report.code == code
