@@ -190,7 +190,7 @@ class DataRules:
             host, registered = self.hosts[broker_id], image.brokers.get(broker_id)
             if registered is None or not host.is_running:
                 continue
-            end = self._safe_end(host.logs.get(key))
+            end = self._safe_end(broker_id, key)
             if host.broker_epoch == registered.broker_epoch and end < true.high_watermark:
                 self._fail(
                     "candidate-behind",
@@ -199,11 +199,16 @@ class DataRules:
                     f" {record}",
                 )
 
-    def _safe_end(self, log: CheckedLog | None) -> int:
+    def _safe_end(self, broker_id: int, key: PartitionKey) -> int:
         """How far others may count on a log."""
+        log = self.hosts[broker_id].logs.get(key)
         if log is None:
             return 0
-        return log.recovery_point if self._flushes else log.log_end_offset
+        return self._durable_end(broker_id, key, log) if self._flushes else log.log_end_offset
+
+    def _durable_end(self, broker_id: int, key: PartitionKey, log: CheckedLog) -> int:
+        """What no loss of power can take."""
+        return log.recovery_point
 
     def _check_quorum(self, key: PartitionKey, record: PartitionRecord) -> None:
         """Invariant 11."""
@@ -328,7 +333,7 @@ class DataRules:
         log = self.hosts[broker_id].logs.get(key)
         if log is None or log.log_end_offset <= offset:
             return False
-        if self._flushes and log.recovery_point <= offset:
+        if self._flushes and self._durable_end(broker_id, key, log) <= offset:
             return False
         if log.log_start_offset > offset:
             return True

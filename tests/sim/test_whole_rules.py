@@ -2,7 +2,7 @@
 
 Invariants 5 to 7, 19 to 21 and 23 to 25 of the specification's section 7.8. For each there is a
 sound state, which nothing is said about, and one that differs from it in what the rule is about.
-That they are asked at all, on real nodes, is for the bugs at the end.
+That they are asked at all, on real nodes, is for tests/bugs/test_whole_bugs.py.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ from kraftpy.records.builder import BatchBuilder
 from kraftpy.records.control import EndTransactionMarker, build_end_transaction
 from kraftpy.sim.quorum_invariants import InvariantViolated
 from kraftpy.sim.whole.health_rules import HealthRules, Needs, check_server, count_tasks, open_files
+from kraftpy.sim.whole.hosts import WholeHost
 from kraftpy.sim.whole.offset_rules import OffsetTruth
 from kraftpy.sim.whole.quorum_rules import WholeQuorumRules
 from kraftpy.sim.whole.transaction_rules import Marker, WholeTransactionRules, wrong_aborted_index
+from kraftpy.sim.whole.watch import WholeData
+from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk import MemoryDisk
 
 KEY = (ZERO_UUID, 0)
@@ -235,6 +238,27 @@ def test_the_aborted_index_is_what_the_markers_say() -> None:
     # Whose beginning was deleted is told by the index alone.
     assert wrong_aborted_index(log[1:], [right], 1) is None
     assert wrong_aborted_index(log[1:], [], 1) is None
+
+
+# 10 and 15: what counts as flushed.
+
+
+def test_what_a_process_has_flushed_is_durable_for_the_next_one() -> None:
+    """L3, seed 7117000: the last member of an ISR came back with a checkpoint that was behind what
+    it had flushed, and was taken for a candidate that lacks a committed record.
+    """
+    host = WholeHost(4, MemoryDisk(), MemoryClock())
+    rules = WholeData({4: host}, flushes=True, has_elr=False)
+
+    def log(end: int, recovery_point: int) -> Any:
+        return SimpleNamespace(log_end_offset=end, recovery_point=recovery_point)
+
+    host.note_durable(KEY, log(26, 26))
+    assert rules._durable_end(4, KEY, log(26, 25)) == 26
+    # A shorter log has lost it, and an end that was never flushed is no more than that.
+    assert rules._durable_end(4, KEY, log(24, 20)) == 24
+    host.note_durable(KEY, log(24, 20))
+    assert rules._durable_end(4, KEY, log(30, 22)) == 24
 
 
 # 23: offsets.

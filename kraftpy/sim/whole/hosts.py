@@ -151,6 +151,7 @@ class WholeHost:
     """Fits ReplicaHost."""
 
     __slots__ = (
+        "_durable",
         "_resting",
         "_task",
         "clock",
@@ -174,6 +175,8 @@ class WholeHost:
         self.was_up = False
         # Of every replica that was ever seen here.
         self.directories: dict[PartitionKey, str] = {}
+        # How far each was flushed, by whichever process.
+        self._durable: dict[PartitionKey, int] = {}
         # Of a node that does not run: its disk stands still.
         self._resting: dict[PartitionKey, RestingLog] = {}
         self.hosted: Mapping[PartitionKey, Partition] = _Hosted(self)
@@ -188,6 +191,13 @@ class WholeHost:
     def dies(self) -> None:
         self.node = None
         self._task = None
+
+    def note_durable(self, key: PartitionKey, log: CheckedLog) -> None:
+        self._durable[key] = max(log.recovery_point, self.durable_end(key, log))
+
+    def durable_end(self, key: PartitionKey, log: CheckedLog) -> int:
+        """What was flushed ever, and not cut off since."""
+        return min(self._durable.get(key, 0), log.log_end_offset)
 
     @property
     def needs(self) -> Needs | None:

@@ -63,20 +63,22 @@ from kraftpy.sim.whole.transaction_rules import (
 )
 from kraftpy.world.memory_disk_crash import CrashPolicy
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "WholeData"]
 
 # Of the looks at all nodes, with which the groups are looked at.
 _GROUPS_EVERY = 20
 
 
-class _WholeData(DataRules):
+class WholeData(DataRules):
     """What is compacted has lost records rightly: nobody can tell from what is left."""
 
-    __slots__ = ("compacted",)
+    __slots__ = ("compacted", "wholes")
 
-    def __init__(self, *, flushes: bool, has_elr: bool) -> None:
+    def __init__(self, wholes: dict[int, WholeHost], *, flushes: bool, has_elr: bool) -> None:
         super().__init__(flushes=flushes, has_elr=has_elr)
         self.compacted: dict[Uuid, str] = {}
+        self.wholes = wholes
+        self.hosts.update(wholes)
 
     def _check_producers(self, key: PartitionKey, log: CheckedLog) -> None:
         if key[0] not in self.compacted:
@@ -85,6 +87,12 @@ class _WholeData(DataRules):
     def _check_records(self, broker_id: int, key: PartitionKey) -> None:
         if key[0] not in self.compacted:
             super()._check_records(broker_id, key)
+
+    def _durable_end(self, broker_id: int, key: PartitionKey, log: CheckedLog) -> int:
+        """A process that has just recovered a log counts on less than the one before has flushed,
+        until it has flushed again: what it knows is a checkpoint. The disk has it all the same.
+        """
+        return max(log.recovery_point, self.wholes[broker_id].durable_end(key, log))
 
 
 class _State(NamedTuple):
@@ -128,8 +136,7 @@ class Watch:
         self.violation: InvariantViolated | None = None
         self._quorum = WholeQuorumRules()
         self._rules = ClusterRules(allows_unclean=False)
-        self.data = _WholeData(flushes=flushes, has_elr=has_elr)
-        self.data.hosts.update(hosts)
+        self.data = WholeData(hosts, flushes=flushes, has_elr=has_elr)
         self.truth = ClusterTruth(self._quorum, self._rules, EventDigest())
         self.truth.data = self.data
         self.transactions = WholeTransactionRules()
@@ -273,6 +280,7 @@ class Watch:
 
     def _look_at_partition(self, host: WholeHost, partition: Partition, seen: _Seen) -> None:
         log = log_of(partition)
+        host.note_durable(key_of(partition), log)
         state = _State(
             log.log_end_offset,
             log.high_watermark,
