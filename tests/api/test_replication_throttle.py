@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from api.data_rig import Asked, Broker, broker_on, followed, only_data, told, values
 from broker.replica_rig import Rig, topic
 
@@ -47,7 +48,7 @@ def quota(registry: MetricRegistry) -> ReplicationQuota:
 
 
 @pytest.fixture
-async def broker(quota: ReplicationQuota, autojump_clock: object) -> AsyncIterator[Broker]:
+async def broker(quota: ReplicationQuota) -> AsyncIterator[Broker]:
     """Broker 1 leads t-0 and t-1, with three batches each; of the followers 2 is in sync, 3 not."""
     rig = Rig()
     async with broker_on(rig, quota=quota) as broker:
@@ -79,7 +80,7 @@ def sizes(asked: Asked) -> dict[int, int]:
 
 
 async def test_beyond_the_rate_a_follower_that_lags_gets_nothing(
-    broker: Broker, registry: MetricRegistry
+    broker: Broker, registry: MetricRegistry, autojump_clock: trio.testing.MockClock
 ) -> None:
     """REP-70: the rate itself is not beyond it. Others go on, and none is sent in its place."""
     assert sizes(ask(broker, 0)) == {0: SIZE}
@@ -95,7 +96,7 @@ async def test_beyond_the_rate_a_follower_that_lags_gets_nothing(
 
 
 async def test_who_is_in_sync_is_not_held_back_and_counts(
-    broker: Broker, registry: MetricRegistry
+    broker: Broker, registry: MetricRegistry, autojump_clock: trio.testing.MockClock
 ) -> None:
     """REP-70."""
     for offset in range(3):
@@ -104,7 +105,9 @@ async def test_who_is_in_sync_is_not_held_back_and_counts(
     assert sizes(ask(broker, 0, max_wait_ms=0)) == {0: 0}
 
 
-async def test_consumers_are_not_concerned(broker: Broker) -> None:
+async def test_consumers_are_not_concerned(
+    broker: Broker, autojump_clock: trio.testing.MockClock
+) -> None:
     ask(broker, 0)
     ask(broker, 1)
     broker.begin_fetch({("t", 0): followed(3)}, replica_id=2)
@@ -112,7 +115,9 @@ async def test_consumers_are_not_concerned(broker: Broker) -> None:
     assert values(broker.fetch("t", 0)) != []
 
 
-async def test_a_fetch_that_is_held_back_waits(broker: Broker) -> None:
+async def test_a_fetch_that_is_held_back_waits(
+    broker: Broker, autojump_clock: trio.testing.MockClock
+) -> None:
     """And not in vain: it is read again when its time is over."""
     ask(broker, 0)
     ask(broker, 1)
@@ -130,7 +135,7 @@ async def test_a_fetch_that_is_held_back_waits(broker: Broker) -> None:
 
 
 async def test_a_segment_that_was_rolled_does_not_end_the_wait(
-    broker: Broker, quota: ReplicationQuota
+    broker: Broker, quota: ReplicationQuota, autojump_clock: trio.testing.MockClock
 ) -> None:
     """PUR 10.2: otherwise leader and follower would ask and answer without a pause."""
     ask(broker, 0)
@@ -146,7 +151,7 @@ async def test_a_segment_that_was_rolled_does_not_end_the_wait(
 
 
 async def test_a_session_forgets_nothing_that_was_held_back(
-    broker: Broker, quota: ReplicationQuota
+    broker: Broker, quota: ReplicationQuota, autojump_clock: trio.testing.MockClock
 ) -> None:
     ask(broker, 0)
     ask(broker, 1)
@@ -165,7 +170,7 @@ async def test_a_session_forgets_nothing_that_was_held_back(
 
 
 async def test_a_limit_of_nothing_lets_one_answer_through(
-    broker: Broker, quota: ReplicationQuota
+    broker: Broker, quota: ReplicationQuota, autojump_clock: trio.testing.MockClock
 ) -> None:
     """As in Kafka: what is sent is looked at afterwards."""
     quota.change_limit(0)

@@ -68,7 +68,7 @@ def quotas() -> RequestQuotas:
 
 
 @pytest.fixture
-async def broker(quotas: RequestQuotas, autojump_clock: object) -> AsyncIterator[Broker]:
+async def broker(quotas: RequestQuotas) -> AsyncIterator[Broker]:
     """Topic t has a partition on broker 1 only."""
     rig = Rig()
     async with broker_on(rig, quotas=quotas) as broker:
@@ -91,7 +91,9 @@ def produce(broker: Broker, value: bytes, **terms: Any) -> Asked:
 # Produce.
 
 
-async def test_without_a_limit_nobody_waits(broker: Broker, quotas: RequestQuotas) -> None:
+async def test_without_a_limit_nobody_waits(
+    broker: Broker, quotas: RequestQuotas, autojump_clock: trio.testing.MockClock
+) -> None:
     """NET-82: 0."""
     assert not quotas.are_set
     asked = produce(broker, bytes(100_000))
@@ -99,7 +101,7 @@ async def test_without_a_limit_nobody_waits(broker: Broker, quotas: RequestQuota
 
 
 async def test_a_producer_waits_for_the_size_of_its_requests(
-    broker: Broker, quotas: RequestQuotas
+    broker: Broker, quotas: RequestQuotas, autojump_clock: trio.testing.MockClock
 ) -> None:
     """NET-82: the answer is there at once and says how long; the connection isn't served."""
     quotas.change("producer_byte_rate", TEST, LIMIT)
@@ -117,7 +119,7 @@ async def test_a_producer_waits_for_the_size_of_its_requests(
 
 
 async def test_without_acks_the_connection_waits_all_the_same(
-    broker: Broker, quotas: RequestQuotas
+    broker: Broker, quotas: RequestQuotas, autojump_clock: trio.testing.MockClock
 ) -> None:
     """NET-85."""
     quotas.change("producer_byte_rate", TEST, LIMIT)
@@ -127,7 +129,7 @@ async def test_without_acks_the_connection_waits_all_the_same(
 
 
 async def test_a_producer_that_waits_for_others_is_charged_once(
-    broker: Broker, quotas: RequestQuotas
+    broker: Broker, quotas: RequestQuotas, autojump_clock: trio.testing.MockClock
 ) -> None:
     quotas.change("producer_byte_rate", TEST, LIMIT)
     asked = broker.begin_produce({("shared", 0): batch(bytes(15_000))}, acks=-1, timeout_ms=100)
@@ -140,7 +142,9 @@ async def test_a_producer_that_waits_for_others_is_charged_once(
     assert abs(again.response.throttle_time_ms - asked.response.throttle_time_ms) < 300
 
 
-async def test_quotas_are_for_users_too(broker: Broker, quotas: RequestQuotas) -> None:
+async def test_quotas_are_for_users_too(
+    broker: Broker, quotas: RequestQuotas, autojump_clock: trio.testing.MockClock
+) -> None:
     """Without authentication everybody is ANONYMOUS."""
     quotas.change("producer_byte_rate", LimitSubject("ANONYMOUS", NOT_NAMED), LIMIT)
     produce(broker, bytes(5_000), client_id="a")
@@ -165,7 +169,7 @@ async def filled(broker: Broker, quotas: RequestQuotas, *values: bytes) -> None:
 
 
 async def test_a_consumer_gets_nothing_beyond_its_limit(
-    broker: Broker, quotas: RequestQuotas
+    broker: Broker, quotas: RequestQuotas, autojump_clock: trio.testing.MockClock
 ) -> None:
     """NET-84: no partitions, no charge; so it may have it as soon as if it hadn't asked."""
     await filled(broker, quotas, bytes(9_000))
@@ -183,7 +187,7 @@ async def test_a_consumer_gets_nothing_beyond_its_limit(
 
 
 async def test_a_fetch_is_no_larger_than_what_a_limit_allows_at_once(
-    broker: Broker, quotas: RequestQuotas
+    broker: Broker, quotas: RequestQuotas, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Otherwise it could never be answered. As in Kafka, what stands around the records comes on
     top: so it must wait for a moment, until the window is a little longer.
@@ -199,7 +203,9 @@ async def test_a_fetch_is_no_larger_than_what_a_limit_allows_at_once(
     assert len(told(asked.response)[("t", 0)].records) == AT_ONCE  # type: ignore[arg-type]
 
 
-async def test_a_session_that_would_begin_does_not(broker: Broker, quotas: RequestQuotas) -> None:
+async def test_a_session_that_would_begin_does_not(
+    broker: Broker, quotas: RequestQuotas, autojump_clock: trio.testing.MockClock
+) -> None:
     await filled(broker, quotas, bytes(9_000))
     fetch(broker)
     held_back = fetch(broker, session_epoch=0)
@@ -210,7 +216,9 @@ async def test_a_session_that_would_begin_does_not(broker: Broker, quotas: Reque
     assert fetch(broker, session_epoch=0).response.session_id != 0
 
 
-async def test_a_session_goes_on_where_it_was(broker: Broker, quotas: RequestQuotas) -> None:
+async def test_a_session_goes_on_where_it_was(
+    broker: Broker, quotas: RequestQuotas, autojump_clock: trio.testing.MockClock
+) -> None:
     await filled(broker, quotas, bytes(9_000))
     first = fetch(broker, session_epoch=0, max_wait_ms=0)
     session_id = first.response.session_id
@@ -224,7 +232,7 @@ async def test_a_session_goes_on_where_it_was(broker: Broker, quotas: RequestQuo
 
 
 async def test_what_a_session_was_not_told_it_is_told_later(
-    broker: Broker, quotas: RequestQuotas
+    broker: Broker, quotas: RequestQuotas, autojump_clock: trio.testing.MockClock
 ) -> None:
     """That a log begins later, of which there will be no other news."""
     produce(broker, b"a")
@@ -241,7 +249,9 @@ async def test_what_a_session_was_not_told_it_is_told_later(
     assert told(asked.response)[("t", 0)].log_start_offset == 1
 
 
-async def test_followers_are_exempt(broker: Broker, quotas: RequestQuotas) -> None:
+async def test_followers_are_exempt(
+    broker: Broker, quotas: RequestQuotas, autojump_clock: trio.testing.MockClock
+) -> None:
     """NET-83."""
     for key in ("consumer_byte_rate", "request_percentage"):
         quotas.change(key, LimitSubject(ANY, ANY), 0.001)
@@ -383,7 +393,9 @@ async def test_an_answer_that_can_not_say_it(
     assert response.throttle_time_ms == 0
 
 
-async def test_the_longer_delay_counts(broker: Broker, quotas: RequestQuotas) -> None:
+async def test_the_longer_delay_counts(
+    broker: Broker, quotas: RequestQuotas, autojump_clock: trio.testing.MockClock
+) -> None:
     quotas.change("producer_byte_rate", TEST, LIMIT)
     quotas.change("request_percentage", TEST, 1e-9)
     asked = produce(broker, bytes(15_000))
