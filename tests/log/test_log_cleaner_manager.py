@@ -46,7 +46,7 @@ async def made(manager: LogManager) -> PartitionLog:
 
 
 async def wait_for_cleaning(manager: LogManager) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         while not manager.cleaner._current:  # noqa: ASYNC110 (nobody is told of it)
             await trio.sleep(0.1)
 

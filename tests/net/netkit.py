@@ -247,7 +247,7 @@ async def serving(
 
 async def eventually(condition: Callable[[], object]) -> None:
     """Give the loop and the kernel time until `condition` holds."""
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while not condition():  # noqa: ASYNC110 (the kernel tells nobody)
             await trio.sleep(0.0005)
 

@@ -107,7 +107,7 @@ class Rig:
 
     async def reports(self, count: int) -> list[Input]:
         """The next reports, this many, in order."""
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while len(self.reported) < count:
                 self._arrived = trio.Event()
                 await self._arrived.wait()
