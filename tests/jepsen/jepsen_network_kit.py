@@ -158,12 +158,12 @@ class ProxyMachines:
 
 
 async def require_namespaces() -> None:
-    """Skip the test on a machine that has none, also in CI: they can't be installed."""
+    """Skip the test on a machine that has none: they can't be installed."""
     if os.geteuid() == 0:
         require("ip")
     reason = await namespaces_problem()
     if reason is not None:
-        pytest.skip(f"not part of a clone: network namespaces: {reason}")
+        pytest.skip(f"missing: network namespaces ({reason})")
 
 
 @asynccontextmanager

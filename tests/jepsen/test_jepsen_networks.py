@@ -102,7 +102,7 @@ async def test_the_same_holds_in_namespaces_without_root() -> None:
     """JEP-121: the tests above once more, as root of a world of its own."""
     reason = await user_namespaces_problem()
     if reason is not None:
-        pytest.skip(f"not part of a clone: user namespaces: {reason}")
+        pytest.skip(f"missing: user namespaces ({reason})")
     tests = [sys.executable, "-m", "pytest", __file__, "-k", "namespaces and not without_root"]
     said = await ask(wrapped([*tests, "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]))
     assert "3 passed" in said

@@ -14,9 +14,7 @@ from jepsen_tests.cluster.errors import HarnessError
 from jepsen_tests.cluster.shim import Shim, build_shim, find_compiler
 from kraftpy.faults.language import ClockJump, ClockStrobe, DiskError, DiskFull, SlowDisk
 
-pytestmark = pytest.mark.skipif(
-    find_compiler() is None, reason="not part of a clone: there is no C compiler"
-)
+pytestmark = pytest.mark.skipif(find_compiler() is None, reason="missing: a C compiler")
 
 # What a process with the shim finds out about itself.
 PROBE = """
