@@ -132,12 +132,14 @@ def _why_unencodable(
     if isinstance(label, Run):
         for code, expression, path in label.values:
             try:
-                value = eval(expression, source.names, local_names)
+                # In brackets, because of "*items": a list whose numbers are all of this code.
+                values = eval(f"[{expression}]", source.names, local_names)
             except AttributeError as cause:
                 return path, str(cause)
-            try:
-                struct.pack(">" + code, value)
-            except struct.error as cause:
-                return path, f"{value!r} does not fit: {cause}"
+            for value in values:
+                try:
+                    struct.pack(">" + code, value)
+                except struct.error as cause:
+                    return path, f"{value!r} does not fit: {cause}"
         return "", str(failure)
     return label, str(failure)

@@ -9,6 +9,9 @@ Record data is not looked into and not copied: `out` so far is joined into one p
 follows as a part by itself, be it bytes, a memoryview or a file slice. A message without record
 data is one part.
 
+Lists of numbers are packed by a `struct` made for their length, and a row of numbers and such lists
+(a partition of Metadata) as a whole, see `rows`.
+
 Range checks are `struct`'s. Null where the table has none fails by itself (None has no `encode`, no
 `len`), and a value that the version can't carry is compared with its default.
 """
@@ -21,6 +24,7 @@ from kraftpy.protocol import primitives
 from kraftpy.protocol.layout import (
     LONGEST_STRING,
     BoundField,
+    Layout,
     Run,
     Source,
     element,
@@ -29,6 +33,7 @@ from kraftpy.protocol.layout import (
     layout,
     null_marker,
 )
+from kraftpy.protocol.rows import NumberPackers, RowPackers, is_row
 from kraftpy.protocol.tables import Field, Message, Struct, covers
 
 __all__ = ["write_encoder"]
@@ -263,14 +268,59 @@ class _EncoderWriter:
         if field.kind is not None and field.kind.name == "uuid":
             self._piece(f"b''.join(checked_uuids({items}))", path)
         elif field.kind is not None and field.kind.code:
-            self._piece(f"pack(f'>{{len({items})}}{field.kind.code}', *{items})", path)
+            self._numbers(field.kind.code, items, path)
         else:
             item = source.fresh("item")
             source.line(f"for {item} in {items}:", path)
             source.indent += 1
             if field.struct is not None:
-                self._struct(field.struct, item, f"{path}[]")
+                self._element(field.struct, item, f"{path}[]")
             else:
                 self._sized(element(bound, self.version), item, f"{path}[]")
             self._write_run()
             source.indent -= 1
+
+    def _numbers(self, code: str, items: str, path: str) -> None:
+        packers = self.source.constant("packers", code, NumberPackers(code))
+        run = Run()
+        run.values.append((code, f"*{items}", path))
+        self.source.line(f"if {items}:", path)
+        self.source.line(f"    {self.out}.append({packers}[len({items})](*{items}))", run)
+
+    def _element(self, struct_class: type[Struct], item: str, path: str) -> None:
+        parts = layout(struct_class, self.version, is_flexible=self.is_flexible)
+        if is_row(parts):
+            self._row(struct_class, parts, item, path)
+        else:
+            self._struct(struct_class, item, path)
+
+    def _row(self, struct_class: type[Struct], parts: Layout, item: str, path: str) -> None:
+        """Write a row at once, unless it has tags or a list that is too long for that."""
+        source = self.source
+        made = RowPackers(parts, is_flexible=self.is_flexible)
+        packers = source.constant("packers", struct_class, made)
+        pack = source.fresh("pack")
+        run = Run()
+        lengths = ""
+        for bound in parts.body:
+            value, place = f"{item}.{bound.name}", join(path, bound.name)
+            assert bound.field.kind is not None
+            if bound.field.is_array:
+                items, length = source.fresh("items"), source.fresh("length")
+                source.line(f"{items} = {value}", place)
+                source.line(f"{length} = len({items})", place)
+                lengths += f"{length}, "
+                run.values.append(("i", f"{length} + 1" if bound.is_compact else length, place))
+                value = f"*{items}"
+            run.values.append((bound.field.kind.code, value, place))
+        if self.is_flexible:
+            run.values.append(("B", "0", path))
+        source.line(f"{pack} = {packers}[{lengths}]", path)
+        source.line(f"if {pack} is None or {item}.unknown_tags:", path)
+        source.indent += 1
+        self._struct(struct_class, item, path)
+        self._write_run()
+        source.indent -= 1
+        source.line("else:", path)
+        values = ", ".join(value for _, value, _ in run.values)
+        source.line(f"    {self.out}.append({pack}({values}))", run)

@@ -122,7 +122,7 @@ class Run:
     """Neighbouring fixed-width values that one `struct` call reads or writes.
 
     Each value is a `struct` code, a Python expression (the target that is read into, or the value
-    that is written) and the path of its field.
+    that is written; "*items" for a list of values that are written) and the path of its field.
     """
 
     __slots__ = ("values",)

@@ -1,4 +1,4 @@
-"""Arrays of rows: the quick reader of one shape, and the general one that it hands over to."""
+"""Arrays of rows: quick readers and packers of one shape, and the general way behind them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocol_cases import quick
 
-from kraftpy.protocol.codec import DecodeError, decode, encode_bytes
+from kraftpy.protocol.codec import DecodeError, EncodeError, decode, encode_bytes
 from kraftpy.protocol.layout import layout
-from kraftpy.protocol.rows import RowShapes, is_row
+from kraftpy.protocol.rows import NumberPackers, RowPackers, RowShapes, is_row
 from kraftpy.protocol.schema.k03_metadata import (
     MetadataResponse,
     MetadataResponsePartition,
@@ -73,6 +73,42 @@ def test_the_number_and_size_of_shapes_is_bounded() -> None:
     assert len(set(readers)) == len(shapes) == 32
     assert shapes[1, 1, 1] is shapes[17, 0, 0]
     assert len(shapes) == 32
+
+
+def test_the_number_and_size_of_packers_is_bounded() -> None:
+    packers = RowPackers(layout(MetadataResponsePartition, 12, is_flexible=True), is_flexible=True)
+    assert packers[17, 0, 0] is None
+    assert len(packers) == 0
+    assert all(packers[number, 0, 0] for number in range(16))
+    assert all(packers[number, 1, 0] for number in range(16))
+    assert packers[1, 1, 1] is None
+    assert len(packers) == 32
+    numbers = NumberPackers("h")
+    assert numbers[17](*range(17)) == b"".join(number.to_bytes(2, "big") for number in range(17))
+    assert len(numbers) == 0
+    assert numbers[16] is numbers[16]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_does_not_fit_in_a_row_is_named(version: int) -> None:
+    """By its field and its value, in lists too, whether rows of that shape are known or not."""
+    good = _row(3, 3)
+    place = f"MetadataResponse v{version}, topics\\[\\].partitions\\[\\]"
+    for replicas in (3, 17):
+        too_large, not_a_number = _row(replicas, 3), _row(replicas, 3)
+        too_large.isr_nodes[1] = 2**31
+        not_a_number.leader_epoch = "four"  # type: ignore[assignment]
+        with pytest.raises(EncodeError, match=f"{place}.isr_nodes: 2147483648 does not fit"):
+            encode_bytes(_response([good, too_large]), version)
+        with pytest.raises(EncodeError, match=f"{place}.leader_epoch: 'four' does not fit"):
+            encode_bytes(_response([good, not_a_number]), version)
+
+
+def test_tags_of_a_row_in_a_version_without_them() -> None:
+    row = _row(3, 3)
+    row.unknown_tags = ((9, b"nine"),)
+    with pytest.raises(EncodeError, match="no tags in this version"):
+        encode_bytes(_response([_row(3, 3), row]), 8)
 
 
 def test_lists_that_may_be_null_make_no_rows() -> None:
