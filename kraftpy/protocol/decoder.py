@@ -401,17 +401,15 @@ class _DecoderWriter:
         source = self.source
         made = RowShapes(struct_class, parts, is_flexible=self.is_flexible)
         shapes = source.constant("shapes", struct_class, made)
-        read = f"{shapes}.last(buffer, position, end, {count}, {items})"
-        source.line(f"while {count}:", path)
-        source.indent += 1
-        source.line(f"position, {count} = {read}", path)
-        source.line(f"if {count}:", path)
+        read = f"position = {shapes}.last(buffer, position, end, {items}, {count})"
+        source.line(read, path)
+        source.line(f"while len({items}) < {count}:", path)
         source.indent += 1
         item = self._struct(struct_class, f"{path}[]")
         self._settle()
         source.line(f"{items}.append({item})", path)
-        source.line(f"{count} -= 1", path)
         lists = [bound.name for bound in parts.body if bound.field.is_array]
         shape = "".join(f"len({item}.{name}), " for name in lists)
         source.line(f"{shapes}.last = {shapes}[{shape}]", path)
-        source.indent -= 2
+        source.line(read, path)
+        source.indent -= 1

@@ -26,9 +26,9 @@ __all__ = ["NumberPackers", "RowPackers", "RowShapes", "is_row"]
 _MOST_SHAPES = 32
 _LONGEST_LIST = 16
 
-# Takes buffer, position, end, the number of rows left and the list they go to; gives the new
-# position and the number of rows still left.
-RowReader = Callable[[Any, int, int, int, list[Any]], tuple[int, int]]
+# Takes buffer, position, end, the list that rows go to and how many it is to have in the end; gives
+# the position behind the last one that it could read.
+RowReader = Callable[[Any, int, int, list[Any], int], int]
 
 Packer = Callable[..., bytes]
 
@@ -58,10 +58,8 @@ def _row_format(parts: Layout, lengths: tuple[int, ...], *, is_flexible: bool) -
     return codes + "B" if is_flexible else codes
 
 
-def _no_rows(
-    buffer: object, position: int, end: int, left: int, items: list[object]
-) -> tuple[int, int]:
-    return position, left
+def _no_rows(buffer: object, position: int, end: int, items: list[object], count: int) -> int:
+    return position
 
 
 class RowShapes(dict[tuple[int, ...], RowReader]):
@@ -87,8 +85,7 @@ class RowShapes(dict[tuple[int, ...], RowReader]):
         remaining_lengths = list(lengths)
         for bound in self._parts.body:
             if not bound.field.is_array:
-                targets.append(bound.name)
-                stores.append(f"row.{bound.name} = {bound.name}")
+                targets.append(f"row.{bound.name}")
                 continue
             length = remaining_lengths.pop(0)
             numbers = [f"{bound.name}_{index}" for index in range(length)]
@@ -100,22 +97,24 @@ class RowShapes(dict[tuple[int, ...], RowReader]):
             conditions.append("tags")
         shape = struct.Struct(_row_format(self._parts, lengths, is_flexible=self._is_flexible))
         source = Source(f"rows of {self._struct_class.__name__} {lengths}")
-        source.names.update(new=object.__new__, shape=shape, row_class=self._struct_class)
+        source.names.update(
+            new=object.__new__, rows=shape.iter_unpack, row_class=self._struct_class
+        )
         source.lines += (
-            "def read(buffer, position, end, left, items):",
-            f"    stop = position + left * {shape.size}",
+            "def read(buffer, position, end, items, count):",
+            "    before = len(items)",
+            f"    stop = position + (count - before) * {shape.size}",
             "    if stop > end:",
             f"        stop = end - (end - position) % {shape.size}",
-            "    before = len(items)",
-            f"    for {', '.join(targets)}, in shape.iter_unpack(buffer[position:stop]):",
-            f"        if {' or '.join(conditions)}:",
-            "            break",
+            "    for values in rows(buffer[position:stop]):",
             "        row = new(row_class)",
+            f"        {', '.join(targets)}, = values",
+            f"        if {' or '.join(conditions)}:",
+            f"            return position + (len(items) - before) * {shape.size}",
             *(f"        {line}" for line in stores),
             "        row.unknown_tags = ()",
             "        items.append(row)",
-            "    done = len(items) - before",
-            f"    return position + done * {shape.size}, left - done",
+            "    return stop",
         )
         return source.compile("read")
 
