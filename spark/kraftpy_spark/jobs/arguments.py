@@ -110,6 +110,7 @@ def add_run(parser: ArgumentParser) -> None:
     _add_rules(parser)
     group = parser.add_argument_group("where to, and how fast")
     _add_lake(group)
+    _add_lake_format(group)
     group.add_argument(
         "--checkpoint",
         required=True,
@@ -154,6 +155,7 @@ def add_backfill(parser: ArgumentParser) -> None:
     _add_rules(parser)
     group = parser.add_argument_group("what, and where to")
     _add_lake(group)
+    _add_lake_format(group)
     group.add_argument(
         "--from-time",
         type=time_ms,
@@ -267,6 +269,14 @@ def _add_lake(parser: ArgumentParser | _ArgumentGroup) -> None:
         required=True,
         metavar="PATH",
         help="a directory, or hdfs://..., s3a://... that all executors reach",
+    )
+
+
+def _add_lake_format(parser: _ArgumentGroup) -> None:
+    parser.add_argument(
+        "--lake-format",
+        choices=("parquet", "delta"),
+        help="of a new lake: Parquet alone, or a Delta table (default: parquet)",
     )
 
 

@@ -42,15 +42,15 @@ _EXAMPLES = """examples:
 
 def run(options: Namespace) -> int:
     """Go on where the checkpoint ends, until stopped, or once to the topics' ends."""
-    from kraftpy_spark.jobs.lake import Lake
     from kraftpy_spark.jobs.lake_files import open_files
+    from kraftpy_spark.jobs.lake_format import open_lake
     from kraftpy_spark.jobs.reports import Reporter, lag_plot
     from kraftpy_spark.jobs.streaming import Ingestion, Pace, writer_of
 
     spark = arguments.session_of(options, "kraftpy-ingest run")
     view = _view(options)
     _topics(options, view)
-    lake = Lake(open_files(spark, options.lake))
+    lake = open_lake(open_files(spark, options.lake), options.lake_format)
     reporter = Reporter(sys.stdout, options.metrics)
     pace = Pace(options.trigger, options.max_offsets_per_trigger, options.starting_offsets)
     with asked_to_stop() as is_stopped:
@@ -97,15 +97,15 @@ def asked_to_stop() -> Iterator[Callable[[], bool]]:
 def backfill(options: Namespace) -> int:
     """One range of offsets or time, in one batch; what the lake has is left out."""
     from kraftpy_spark.jobs.backfill import Range, back_fill
-    from kraftpy_spark.jobs.lake import Lake
     from kraftpy_spark.jobs.lake_files import open_files
+    from kraftpy_spark.jobs.lake_format import open_lake
     from kraftpy_spark.jobs.reports import Reporter
 
     spark = arguments.session_of(options, "kraftpy-ingest backfill")
     view = _view(options)
     if view is None:
         raise JobFailed("a back-fill asks the cluster for offsets, which it can in plain text only")
-    lake = Lake(open_files(spark, options.lake))
+    lake = open_lake(open_files(spark, options.lake), options.lake_format)
     chosen = Range(
         options.from_time, options.to_time, options.from_offsets or {}, options.to_offsets or {}
     )
@@ -125,11 +125,11 @@ def backfill(options: Namespace) -> int:
 
 def compact(options: Namespace) -> int:
     from kraftpy_spark.jobs.compaction import compact_lake
-    from kraftpy_spark.jobs.lake import Lake
     from kraftpy_spark.jobs.lake_files import open_files
+    from kraftpy_spark.jobs.lake_format import open_lake
 
     spark = arguments.session_of(options, "kraftpy-ingest compact")
-    lake = Lake(open_files(spark, options.lake))
+    lake = open_lake(open_files(spark, options.lake))
     target = int(options.target_mb * 1e6)
     done = compact_lake(spark, lake, target_bytes=target, quiet_ms=options.quiet)
     for each in done:
@@ -142,8 +142,8 @@ def audit(options: Namespace) -> int:
     """1 if something is lost or double."""
     from kraftpy_spark.jobs.audit import AuditSettings, audit_lake
     from kraftpy_spark.jobs.audit_text import audit_text
-    from kraftpy_spark.jobs.lake import Lake
     from kraftpy_spark.jobs.lake_files import open_files
+    from kraftpy_spark.jobs.lake_format import open_lake
 
     spark = arguments.session_of(options, "kraftpy-ingest audit")
     view = _view(options)
@@ -163,7 +163,7 @@ def audit(options: Namespace) -> int:
         interval_ms=options.interval,
         grace_ms=options.grace,
     )
-    lake = Lake(open_files(spark, options.lake))
+    lake = open_lake(open_files(spark, options.lake))
     found = audit_lake(spark, lake, settings, time.time_ns() // 1_000_000)
     print(json.dumps(found.to_json()) if options.format == "json" else audit_text(found))
     return 0 if found.is_clean else 1

@@ -17,14 +17,17 @@ The way of a batch:
 
 So `spark.read.parquet(lake)`, or DuckDB, or pandas, sees no record twice and loses none, but for a
 moment it may see a part of a batch, and a compaction half done. `visible_files` is exact: a commit
-counts from when its staging folder is gone.
+counts from when its staging folder is gone. So is a reader of Delta, if the lake was made as a
+Delta table (delta_log.py): it is told of commits that are finished, in their order.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 
+from kraftpy_spark.jobs.delta_log import DeltaLog
 from kraftpy_spark.jobs.lake_files import LakeFiles
 from kraftpy_spark.jobs.lake_state import AddedFile, Commit, LakeState
 
@@ -38,12 +41,19 @@ _FOLD_EVERY = 100
 
 
 class Lake:
-    def __init__(self, files: LakeFiles, *, fold_every: int = _FOLD_EVERY) -> None:
+    def __init__(
+        self, files: LakeFiles, *, delta: DeltaLog | None = None, fold_every: int = _FOLD_EVERY
+    ) -> None:
         self.files = files
+        self._delta = delta
         self._fold_every = fold_every
         self._state = LakeState()
-        # Commits since the last fold, by staging folder: those that may be to be finished.
-        self._commits: dict[str, Commit] = {}
+        # Commits since the last fold, by number: those that may be to be finished, or told of.
+        self._commits: dict[int, Commit] = {}
+
+    @property
+    def is_delta(self) -> bool:
+        return self._delta is not None
 
     def state(self) -> LakeState:
         """What is committed now; reads no more of the log than is new."""
@@ -57,10 +67,11 @@ class Lake:
     def recover(self) -> list[str]:
         """Finish commits whose writers did not; their staging folders."""
         self.state()
-        left = [name for name in self.files.names(_STAGING) if name in self._commits]
-        for name in left:
-            self._publish(self._commits[name])
-        return left
+        left = self._unfinished()
+        for commit in left:
+            self._publish(commit)
+        self._tell()
+        return [commit.staging for commit in left]
 
     def staging(self, writer: str, batch: int) -> str:
         """An empty folder for a batch; where it is, within the lake."""
@@ -89,6 +100,7 @@ class Lake:
     def publish(self, commit: Commit) -> None:
         """Move a commit's files to their places. Idempotent."""
         self._publish(commit)
+        self._tell()
         if (self._state.version + 1) % self._fold_every == 0:
             self._fold()
 
@@ -96,8 +108,7 @@ class Lake:
         """What a reader may read: whole commits, each file at its place."""
         state = self.state()
         # In this order: a commit that was read and has no staging folder afterwards is finished.
-        unfinished = [self._commits.get(name) for name in self.files.names(_STAGING)]
-        hidden = {each.path for commit in unfinished if commit is not None for each in commit.added}
+        hidden = {each.path for commit in self._unfinished() for each in commit.added}
         return [each for path, each in state.files.items() if path not in hidden]
 
     def uris(self, files: Iterable[AddedFile]) -> list[str]:
@@ -116,9 +127,30 @@ class Lake:
                 raise
             # Another process has finished it, and may have taken files of it away since.
             return
-        for path in commit.removed:
-            self.files.delete(path)
+        if not self.is_delta:
+            for path in commit.removed:
+                self.files.delete(path)
         self.files.delete(folder)
+
+    def _unfinished(self) -> list[Commit]:
+        """Of the commits that were read, those whose files are not all at their places."""
+        staged = frozenset(self.files.names(_STAGING))
+        return [commit for commit in self._commits.values() if commit.staging in staged]
+
+    def _tell(self) -> None:
+        """Tell Delta's readers of commits, up to the first one that is not finished."""
+        if self._delta is None:
+            return
+        # In this order: a commit that was told before is in what is read then, or folded away.
+        told = self._delta.last_told()
+        self.state()
+        unfinished = self._unfinished()
+        commits = list(self._commits.values())
+        places = [at for at, each in enumerate(commits) if (each.writer, each.batch) == told]
+        for commit in commits[places[0] + 1 if places else 0 :]:
+            if commit in unfinished:
+                return
+            self._delta.tell(commit, time.time_ns() // 1_000_000)
 
     def _read_on(self) -> LakeState:
         names = self.files.names(_LOG)
@@ -133,14 +165,15 @@ class Lake:
                 continue
             commit = Commit.from_json(self.files.read(f"{_LOG}/{number:020d}.json"))
             self._state = self._state.after(commit)
-            self._commits[commit.staging] = commit
+            self._commits[number] = commit
         return self._state
 
     def _fold(self) -> None:
         """Put the log into one file, unless a commit in it is still to be finished."""
         state = self.state()
-        if any(name in self._commits for name in self.files.names(_STAGING)):
+        if self._unfinished():
             return
+        self._tell()
         folded = f"{state.version:020d}.state.json"
         self.files.create(f"{_LOG}/{folded}", state.to_json().encode())
         for name in self.files.names(_LOG):

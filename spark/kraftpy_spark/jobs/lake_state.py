@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-__all__ = ["AddedFile", "Commit", "Conflict", "LakeState", "Source", "Span", "Writer"]
+__all__ = ["AddedFile", "Commit", "Conflict", "LakeState", "Source", "Span", "Table", "Writer"]
 
 Kind: TypeAlias = Literal["append", "compact"]
 
@@ -44,6 +44,21 @@ class Span(NamedTuple):
 
     def meets(self, other: Span) -> bool:
         return self.first <= other.last and other.first <= self.last
+
+
+class Table(NamedTuple):
+    """How rows look; kept for lakes that tell others of it."""
+
+    schema: str
+    """JSON of Spark's, with the folders' columns."""
+    folders: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": self.schema, "folders": list(self.folders)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any] | None) -> Table | None:
+        return None if value is None else cls(value["schema"], tuple(value["folders"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +105,8 @@ class Commit:
     """The newest event of the batch, which moves the writer's watermark."""
     ends: Mapping[Source, int] = field(default_factory=dict)
     """The last offset of each partition in the batch: what comes later from it is larger."""
+    table: Table | None = None
+    """What rows look like from here on, if that is new."""
 
     @property
     def staging(self) -> str:
@@ -106,6 +123,8 @@ class Commit:
             "max_event_ms": self.max_event_ms,
             "ends": [[*source, offset] for source, offset in self.ends.items()],
         }
+        if self.table is not None:
+            value["table"] = self.table.to_json()
         return json.dumps(value, indent=1)
 
     @classmethod
@@ -119,6 +138,7 @@ class Commit:
             removed=tuple(value["removed"]),
             max_event_ms=value["max_event_ms"],
             ends=_ends_of(value["ends"]),
+            table=Table.from_json(value.get("table")),
         )
 
 
@@ -153,6 +173,7 @@ class LakeState:
     version: int = -1
     files: Mapping[str, AddedFile] = field(default_factory=dict)
     writers: Mapping[str, Writer] = field(default_factory=dict)
+    table: Table | None = None
 
     def writer(self, name: str) -> Writer:
         return self.writers.get(name, _NOBODY)
@@ -199,6 +220,7 @@ class LakeState:
             version=self.version + 1,
             files=files,
             writers={**self.writers, commit.writer: writer},
+            table=commit.table or self.table,
         )
 
     def to_json(self) -> str:
@@ -206,6 +228,7 @@ class LakeState:
             "version": self.version,
             "files": [each.to_json() for each in self.files.values()],
             "writers": {name: writer.to_json() for name, writer in self.writers.items()},
+            "table": None if self.table is None else self.table.to_json(),
         }
         return json.dumps(value)
 
@@ -217,6 +240,7 @@ class LakeState:
             version=value["version"],
             files={each.path: each for each in files},
             writers={name: Writer.from_json(each) for name, each in value["writers"].items()},
+            table=Table.from_json(value.get("table")),
         )
 
 

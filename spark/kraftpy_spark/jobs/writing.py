@@ -23,9 +23,18 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own habit)
 from pyspark.sql.types import StructType
 
 from kraftpy_spark.jobs.decode import OWN_COLUMNS, Shape, decode
+from kraftpy_spark.jobs.delta_log import table_schema
 from kraftpy_spark.jobs.failure import JobFailed
 from kraftpy_spark.jobs.lake import Lake
-from kraftpy_spark.jobs.lake_state import AddedFile, Commit, Conflict, LakeState, Source, Span
+from kraftpy_spark.jobs.lake_state import (
+    AddedFile,
+    Commit,
+    Conflict,
+    LakeState,
+    Source,
+    Span,
+    Table,
+)
 from kraftpy_spark.jobs.reports import BatchReport
 from kraftpy_spark.jobs.staged import COORDINATES, look_at_staged
 
@@ -72,6 +81,7 @@ class _Attempt:
     started: float
     counts: Mapping[str, int] = field(default_factory=dict)
     bad_ends: Mapping[Source, int] = field(default_factory=dict)
+    table: Table | None = None
 
 
 def _nothing(_point: str, _batch: int) -> None:
@@ -191,6 +201,8 @@ class BatchWriter:
             rows = self._without_known_offsets(rows, known)
         if rules.dedup_keys:
             rows = self._without_known_keys(rows, decoded, attempt.state)
+        if self._lake.is_delta:
+            attempt.table = Table(table_schema(rows.schema), rules.shape.folders)
         (
             rows.write.partitionBy(*rules.shape.folders)
             .mode("overwrite")
@@ -275,8 +287,15 @@ class BatchWriter:
         for each in staged.files:
             for source, span in each.spans.items():
                 ends[source] = max(span.last, ends.get(source, -1))
-        newest = staged.newest_event_ms
-        return Commit(writer, batch, "append", staged.files, max_event_ms=newest, ends=ends)
+        return Commit(
+            writer,
+            batch,
+            "append",
+            staged.files,
+            max_event_ms=staged.newest_event_ms,
+            ends=ends,
+            table=None if attempt.table == attempt.state.table else attempt.table,
+        )
 
 
 def _counts() -> tuple[Column, ...]:
