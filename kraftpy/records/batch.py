@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kraftpy.records.compression import Codec
 from kraftpy.records.errors import CorruptRecord, UnsupportedCompression
@@ -84,6 +84,10 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1
 
 
+# An enum's member is looked up by a call.
+_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
+
+
 def crc32c(data: Buffer) -> int:
     """CRC-32C (Castagnoli) of `data`.
 
@@ -138,9 +142,10 @@ class RecordBatch:
     records_count: int
 
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
-        self.buffer = memoryview(buffer)
+        self.buffer = view = memoryview(buffer)
         self.position = position
-        if position < 0 or len(self.buffer) - position < HEADER_SIZE:
+        room = len(view) - position
+        if position < 0 or room < HEADER_SIZE:
             raise CorruptRecord(f"no room for a batch header at position {position}")
         (
             self.base_offset,
@@ -156,10 +161,10 @@ class RecordBatch:
             self.producer_epoch,
             self.base_sequence,
             self.records_count,
-        ) = HEADER.unpack_from(self.buffer, position)
-        self.size = length + LOG_OVERHEAD
-        if not HEADER_SIZE <= self.size <= len(self.buffer) - position:
-            raise CorruptRecord(f"a batch at position {position} claims {self.size} bytes")
+        ) = HEADER.unpack_from(view, position)
+        self.size = size = length + LOG_OVERHEAD
+        if not HEADER_SIZE <= size <= room:
+            raise CorruptRecord(f"a batch at position {position} claims {size} bytes")
 
     @property
     def last_offset(self) -> int:
@@ -239,7 +244,7 @@ class RecordBatch:
     def set_timestamp(self, timestamp_type: TimestampType, max_timestamp_ms: int) -> None:
         """Write both where the batch lies, with a new CRC if either changes."""
         attributes = self.attributes & ~LOG_APPEND_TIME
-        if timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if timestamp_type is _APPEND_TIME:
             attributes |= LOG_APPEND_TIME
         if attributes == self.attributes and max_timestamp_ms == self.max_timestamp_ms:
             return

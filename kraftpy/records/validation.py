@@ -15,9 +15,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from kraftpy.records.batch import CODEC_MASK, MAGIC, NO_TIMESTAMP, RecordBatch, TimestampType
+from kraftpy.records.batch import (
+    CODEC_MASK,
+    CONTROL,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_TIMESTAMP,
+    RecordBatch,
+    TimestampType,
+)
 from kraftpy.records.builder import recompress
 from kraftpy.records.compression import Codec
 from kraftpy.records.errors import (
@@ -48,6 +56,12 @@ class AppendOrigin(Enum):
     COORDINATOR = "coordinator"
     REPLICATION = "replication"
     RAFT_LEADER = "raft leader"
+
+
+# An enum's member is looked up by a call, and every append would do so ten times.
+_CLIENT: Final = AppendOrigin.CLIENT
+_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
+_LAST_CODEC: Final = int(Codec.ZSTD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +101,7 @@ def single_batch(records: Buffer | None, *, produce_version: int) -> RecordBatch
 
 def check_batch(batch: RecordBatch, *, origin: AppendOrigin, max_message_bytes: int) -> None:
     """Judge a batch by its header and CRC."""
-    is_client = origin is AppendOrigin.CLIENT
+    is_client = origin is _CLIENT
     if is_client and batch.base_offset != 0:
         raise InvalidRecord(f"the base offset of a produced batch is {batch.base_offset}, not 0")
     if batch.size > max_message_bytes:
@@ -97,8 +111,9 @@ def check_batch(batch: RecordBatch, *, origin: AppendOrigin, max_message_bytes: 
     crc = batch.compute_crc()
     if crc != batch.crc:
         raise CorruptRecord(f"the batch has CRC {batch.crc:#010x}, its bytes {crc:#010x}")
-    if batch.attributes & CODEC_MASK > Codec.ZSTD:
-        raise UnsupportedCompression(f"{batch.attributes & CODEC_MASK} names no codec")
+    attributes = batch.attributes
+    if attributes & CODEC_MASK > _LAST_CODEC:
+        raise UnsupportedCompression(f"{attributes & CODEC_MASK} names no codec")
     if not is_client:
         return
     if batch.last_offset_delta < 0:
@@ -107,9 +122,9 @@ def check_batch(batch: RecordBatch, *, origin: AppendOrigin, max_message_bytes: 
         raise InvalidRecord(
             f"{batch.records_count} records with a last offset delta of {batch.last_offset_delta}"
         )
-    if batch.is_control:
+    if attributes & CONTROL:
         raise InvalidRecord("clients don't write control batches")
-    if batch.has_producer_id and batch.base_sequence < 0:
+    if batch.producer_id >= 0 and batch.base_sequence < 0:
         raise InvalidRecord(
             f"producer {batch.producer_id} sends the sequence number {batch.base_sequence}"
         )
@@ -124,7 +139,7 @@ def prepare_batch(
     """
     check_batch(batch, origin=origin, max_message_bytes=rules.max_message_bytes)
     max_timestamp_ms = batch.max_timestamp_ms
-    if origin is AppendOrigin.CLIENT:
+    if origin is _CLIENT:
         # Some clients leave the largest timestamp out of the header. Without it a batch is not
         # found by time and expires too early, so a header that contradicts itself is looked behind.
         lacks_timestamp = max_timestamp_ms < batch.base_timestamp_ms
@@ -140,7 +155,7 @@ def prepare_batch(
             raise RecordTooLarge(
                 f"{batch.size} bytes after recompression, of {rules.max_message_bytes} allowed"
             )
-    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if rules.timestamp_type is _APPEND_TIME:
         max_timestamp_ms = now_ms
     batch.set_timestamp(rules.timestamp_type, max_timestamp_ms)
     return batch
@@ -183,8 +198,8 @@ def _check_records(batch: RecordBatch, rules: TopicRules, *, now_ms: int) -> int
 def _timestamp_fault(
     timestamp_ms: int, batch: RecordBatch, rules: TopicRules, *, now_ms: int
 ) -> str | None:
-    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME or timestamp_ms == NO_TIMESTAMP:
-        if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if rules.timestamp_type is _APPEND_TIME or timestamp_ms == NO_TIMESTAMP:
+        if batch.attributes & LOG_APPEND_TIME:
             return "a producer can't claim LogAppendTime"
         return None
     if (
