@@ -14,13 +14,13 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from kraftpy.log.appending import (
-    BatchSet,
     add_to_producers,
     commit_to_producers,
     find_duplicate,
     judge_as_follower,
     judge_as_leader,
 )
+from kraftpy.log.batch_set import BatchSet
 from kraftpy.log.epochs import LeaderEpochCache
 from kraftpy.log.errors import OffsetOutOfRangeError, RecordBatchTooLargeError
 from kraftpy.log.log_config import LogConfig

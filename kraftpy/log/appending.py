@@ -8,75 +8,30 @@ judged them. A set may end within a batch, which is left out.
 from __future__ import annotations
 
 from kraftpy.log.batch_headers import BatchHeader
+from kraftpy.log.batch_set import BatchSet, first_offset_of
 from kraftpy.log.errors import OffsetsOutOfOrderError, UnexpectedAppendOffsetError
 from kraftpy.log.offsets import UNKNOWN
 from kraftpy.log.producer_entries import BatchMetadata
 from kraftpy.log.producers import ProducerState, ProducerUpdate
 from kraftpy.log.transactions import AbortedTransaction
-from kraftpy.records.batch import NO_TIMESTAMP, RecordBatch
+from kraftpy.records.batch import RecordBatch
 from kraftpy.records.control import EndTransactionMarker, read_control_record
 from kraftpy.records.errors import CorruptRecord, InvalidRecord
 from kraftpy.records.reader import read_records
 from kraftpy.records.validation import AppendOrigin, TopicRules, prepare_batch
-from kraftpy.records.walker import AnyBatch, batch_at, walk_batches
+from kraftpy.records.walker import batch_at, walk_batches
 from kraftpy.world import Buffer, InternalInvariant
 
 __all__ = [
-    "BatchSet",
     "add_to_producers",
     "commit_to_producers",
     "find_duplicate",
-    "first_offset_of",
     "judge_as_follower",
     "judge_as_leader",
 ]
 
 # A marker is one record of a few bytes, and not compressed by anybody.
 _MARKER_MAX_BYTES = 64 * 1024
-
-
-class BatchSet:
-    """Batches that may be appended: what is written, and what the log must know of it."""
-
-    __slots__ = (
-        "batches",
-        "first_offset",
-        "has_producers",
-        "last_offset",
-        "max_timestamp_ms",
-        "offset_of_max_timestamp",
-        "parts",
-        "size_bytes",
-    )
-
-    def __init__(self) -> None:
-        self.batches: list[AnyBatch] = []
-        self.parts: list[Buffer] = []
-        self.size_bytes = 0
-        # Of a legacy set: the last offset of its first batch.
-        self.first_offset = UNKNOWN
-        self.last_offset = UNKNOWN
-        self.max_timestamp_ms = NO_TIMESTAMP
-        self.offset_of_max_timestamp = UNKNOWN
-        self.has_producers = False
-
-    def add(self, batch: AnyBatch) -> None:
-        last_offset = batch.last_offset
-        if not self.batches:
-            self.first_offset = first_offset_of(batch)
-        self.batches.append(batch)
-        self.size_bytes += batch.size
-        self.last_offset = last_offset
-        if batch.max_timestamp_ms > self.max_timestamp_ms:
-            self.max_timestamp_ms = batch.max_timestamp_ms
-            self.offset_of_max_timestamp = last_offset
-        if isinstance(batch, RecordBatch) and batch.producer_id >= 0:
-            self.has_producers = True
-
-
-def first_offset_of(batch: AnyBatch) -> int:
-    """Of a legacy message, which may be a wrapper, only the last offset is known."""
-    return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
 
 
 def judge_as_leader(
@@ -103,7 +58,6 @@ def judge_as_leader(
         batch.stamp(offset, leader_epoch)
         offset += batch.last_offset_delta + 1
         batches.add(batch)
-        batches.parts.append(batch.data)
     return batches
 
 
@@ -123,7 +77,7 @@ def judge_as_follower(records: Buffer, *, log_end_offset: int, leader_epoch: int
             raise CorruptRecord(f"a replicated batch at offset {first_offset} has a wrong CRC")
         if not batches.last_offset < first_offset <= batch.last_offset:
             is_monotonic = False
-        batches.add(batch)
+        batches.note(batch)
     if not is_monotonic:
         raise OffsetsOutOfOrderError(
             f"the offsets of a replicated set from {batches.first_offset} on do not grow"

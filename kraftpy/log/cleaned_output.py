@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraftpy.log.appending import first_offset_of
+from kraftpy.log.batch_set import BatchSet, first_offset_of
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment import RELATIVE_OFFSET_MAX
 from kraftpy.log.transactions import AbortedTransaction
-from kraftpy.records.batch import NO_TIMESTAMP
 from kraftpy.records.errors import InvalidRecord
 from kraftpy.records.walker import AnyBatch
 
@@ -33,9 +32,6 @@ class CleanedOutput:
         "_first_offset",
         "_last_offset",
         "_log",
-        "_max_timestamp_ms",
-        "_offset_of_max_timestamp",
-        "_size_bytes",
         "_unpaid_bytes",
         "segments",
     )
@@ -50,10 +46,7 @@ class CleanedOutput:
     def _begin_write(self) -> None:
         # Those of the write that is being collected are above what was written before.
         self._first_offset = self._last_offset + 1
-        self._batches: list[AnyBatch] = []
-        self._size_bytes = 0
-        self._max_timestamp_ms = NO_TIMESTAMP
-        self._offset_of_max_timestamp = self._last_offset
+        self._batches = BatchSet()
         self._aborted: list[AbortedTransaction] = []
 
     def add(self, batch: AnyBatch) -> None:
@@ -63,25 +56,22 @@ class CleanedOutput:
             raise InvalidRecord(
                 f"offsets {first_offset_of(batch)} to {last_offset} behind {self._last_offset}"
             )
-        if self._size_bytes >= _WRITE_BYTES:
+        if self._batches.size_bytes >= _WRITE_BYTES:
             self._write()
-        self._batches.append(batch)
-        self._size_bytes += batch.size
+        self._batches.add(batch)
         self._last_offset = last_offset
-        if batch.max_timestamp_ms > self._max_timestamp_ms:
-            self._max_timestamp_ms = batch.max_timestamp_ms
-            self._offset_of_max_timestamp = last_offset
 
     def add_aborted(self, transactions: list[AbortedTransaction]) -> None:
         """Transactions that end with the batch that was added last."""
         self._aborted += transactions
 
     def _write(self) -> None:
-        if not self._size_bytes:
+        size_bytes = self._batches.size_bytes
+        if not size_bytes:
             return
         segment = self.segments[-1]
         if (
-            segment.size_bytes > _SEGMENT_MAX_BYTES - self._size_bytes
+            segment.size_bytes > _SEGMENT_MAX_BYTES - size_bytes
             or self._last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
             or segment.offset_index.is_full
             or segment.time_index.is_full
@@ -89,17 +79,10 @@ class CleanedOutput:
             segment.make_inactive()
             segment = self._log.create_cleaned_segment(self._first_offset)
             self.segments.append(segment)
-        segment.append(
-            [batch.data for batch in self._batches],
-            self._size_bytes,
-            largest_offset=self._last_offset,
-            largest_timestamp_ms=self._max_timestamp_ms,
-            offset_of_max_timestamp=self._offset_of_max_timestamp,
-            batches=self._batches,
-        )
+        segment.append(self._batches)
         for transaction in self._aborted:
             segment.transaction_index.append(transaction)
-        self._unpaid_bytes += self._size_bytes
+        self._unpaid_bytes += size_bytes
         self._begin_write()
 
     async def finish(self) -> None:

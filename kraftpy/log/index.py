@@ -48,11 +48,12 @@ class OffsetIndex(SegmentIndex[OffsetPosition]):
 
     def append(self, offset: int, position: int) -> None:
         """The batches from `position` on hold `offset`, or begin above it."""
-        if self.is_full:
+        last = self.last_entry
+        if self._entries >= self._capacity:
             raise IndexFullError(f"{self._file.path} is full with {self._entries} entries")
-        if self._entries and offset <= self.last_entry.offset:
+        if offset <= last.offset and self._entries:
             raise InvalidIndexOffsetError(
-                f"{self._file.path}: offset {offset} can't follow {self.last_entry.offset}"
+                f"{self._file.path}: offset {offset} can't follow {last.offset}"
             )
         self._append(self._relative(offset), position, OffsetPosition(offset, position))
 
@@ -95,9 +96,9 @@ class TimeIndex(SegmentIndex[TimestampOffset]):
         self, timestamp_ms: int, offset: int, *, skip_full_check: bool = False
     ) -> None:
         """Note a new largest timestamp; one that is not larger is passed over."""
-        if not skip_full_check and self.is_full:
-            raise IndexFullError(f"{self._file.path} is full with {self.entry_count} entries")
         last = self.last_entry
+        if self._entries >= self._capacity and not skip_full_check:
+            raise IndexFullError(f"{self._file.path} is full with {self._entries} entries")
         if self._entries:
             if offset < last.offset:
                 raise InvalidIndexOffsetError(

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import errno
 import logging
+from typing import Final
 
 from kraftpy.log.appending import (
-    BatchSet,
     add_to_producers,
     commit_to_producers,
     find_duplicate,
     judge_as_follower,
     judge_as_leader,
 )
+from kraftpy.log.batch_set import BatchSet
 from kraftpy.log.errors import IndexUnderRepairError, RecordBatchTooLargeError
 from kraftpy.log.log_reading import ReadableLog
 from kraftpy.log.offsets import AppendInfo, OffsetMetadata
@@ -34,6 +35,10 @@ from kraftpy.world import Buffer, InternalInvariant, assert_always
 __all__ = ["WritableLog"]
 
 _log = logging.getLogger(__name__)
+
+# An enum's member is looked up by a call.
+_CLIENT: Final = AppendOrigin.CLIENT
+_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 
 
 class WritableLog(ReadableLog):
@@ -79,8 +84,8 @@ class WritableLog(ReadableLog):
             update = self.producers.prepare(
                 origin, guard=guard, transaction_version=transaction_version
             )
-        info = self._append(batches, update, now_ms=now_ms, is_client=origin is AppendOrigin.CLIENT)
-        if self.config.timestamp_type is TimestampType.LOG_APPEND_TIME and not info.is_duplicate:
+        info = self._append(batches, update, now_ms=now_ms, is_client=origin is _CLIENT)
+        if self.config.timestamp_type is _APPEND_TIME and not info.is_duplicate:
             return info._replace(log_append_time_ms=now_ms)
         return info
 
@@ -133,14 +138,7 @@ class WritableLog(ReadableLog):
             self._check_producers(batches, update, segment)
         # Not by the guard, which costs as much as all the rest of this method.
         try:
-            segment.append(
-                batches.parts,
-                batches.size_bytes,
-                largest_offset=batches.last_offset,
-                largest_timestamp_ms=batches.max_timestamp_ms,
-                offset_of_max_timestamp=batches.offset_of_max_timestamp,
-                batches=batches.batches,
-            )
+            segment.append(batches)
         except IndexUnderRepairError:
             self.notice_damage(segment)
             raise
@@ -199,13 +197,7 @@ class WritableLog(ReadableLog):
         segment = self._segments.last
         if not segment.is_active:
             self._activate(segment)
-        if not segment.should_roll(
-            size_bytes=batches.size_bytes,
-            max_offset=batches.last_offset,
-            max_timestamp_ms=batches.max_timestamp_ms,
-            now_ms=now_ms,
-            config=self.config,
-        ):
+        if not segment.should_roll(batches, now_ms, self.config):
             return segment
         # Replicated offsets may leave a gap wider than a segment can span.
         expected = batches.first_offset
@@ -233,15 +225,16 @@ class WritableLog(ReadableLog):
 
     def _info(self, batches: BatchSet) -> AppendInfo:
         marks = self._watermarks
+        # Keywords would double the time that this takes.
         return AppendInfo(
-            first_offset=batches.first_offset,
-            last_offset=batches.last_offset,
-            max_timestamp_ms=batches.max_timestamp_ms,
-            offset_of_max_timestamp=batches.offset_of_max_timestamp,
-            log_start_offset=marks.log_start_offset,
-            batch_count=len(batches.batches),
-            valid_bytes=batches.size_bytes,
-            must_flush=marks.log_end.offset - marks.recovery_point >= self.config.flush_messages,
+            batches.first_offset,
+            batches.last_offset,
+            batches.max_timestamp_ms,
+            batches.offset_of_max_timestamp,
+            marks.log_start_offset,
+            len(batches.batches),
+            batches.size_bytes,
+            marks.log_end.offset - marks.recovery_point >= self.config.flush_messages,
         )
 
     def _duplicate_info(self, batches: BatchSet, duplicate: BatchMetadata) -> AppendInfo:

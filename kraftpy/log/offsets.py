@@ -102,10 +102,10 @@ class AppendInfo(NamedTuple):
     log_start_offset: int
     batch_count: int
     valid_bytes: int
-    log_append_time_ms: int = NO_TIMESTAMP
-    is_duplicate: bool = False
     must_flush: bool = False
     """`flush.messages` is reached: nobody may be told of this append before `flush` returned."""
+    log_append_time_ms: int = NO_TIMESTAMP
+    is_duplicate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final
 
-from kraftpy.log.appending import first_offset_of
 from kraftpy.log.batch_headers import header_at
+from kraftpy.log.batch_set import first_offset_of
 from kraftpy.log.epochs import EpochEntry, LeaderEpochCache
 from kraftpy.log.errors import StorageError
 from kraftpy.log.log_config import LogConfig

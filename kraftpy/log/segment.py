@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from kraftpy.log.batch_set import BatchSet
 from kraftpy.log.errors import SegmentOffsetOverflowError
 from kraftpy.log.handles import HandlePool
 from kraftpy.log.index import NO_TIMESTAMP, TimestampOffset
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.segment_reading import RELATIVE_OFFSET_MAX, ReadableSegment
-from kraftpy.records.walker import AnyBatch
-from kraftpy.world import Buffer
 
 if TYPE_CHECKING:
     from kraftpy.log.index_rebuilding import IndexPlan
@@ -38,9 +37,9 @@ class Segment(ReadableSegment):
 
     __slots__ = (
         "_bytes_since_index_entry",
-        "_is_active",
         "_roll_jitter_ms",
         "created_ms",
+        "is_active",
     )
 
     def __init__(
@@ -69,7 +68,8 @@ class Segment(ReadableSegment):
         self.created_ms = now_ms
         self._roll_jitter_ms = roll_jitter_ms
         self._bytes_since_index_entry = 0
-        self._is_active = False
+        # Whether the indexes have room for more entries.
+        self.is_active = False
 
     @classmethod
     def create(
@@ -102,73 +102,45 @@ class Segment(ReadableSegment):
         segment.offset_index.create()
         segment.time_index.create()
         segment._largest = TimestampOffset(NO_TIMESTAMP, base_offset)
-        segment._is_active = True
+        segment.is_active = True
         return segment
 
     # Appending.
 
-    def append(
-        self,
-        parts: Sequence[Buffer],
-        size_bytes: int,
-        *,
-        largest_offset: int,
-        largest_timestamp_ms: int,
-        offset_of_max_timestamp: int,
-        batches: Sequence[AnyBatch] = (),
-    ) -> None:
-        """Write batches to the page cache; an index entry when enough bytes came before one.
+    def append(self, batches: BatchSet) -> None:
+        """Write batches to the page cache; an index entry for each that enough bytes came before.
 
-        `batches` are those of a set of several: each of them may get an entry, so that the index is
-        the one that recovery would build. Without, the set is taken for one. Raises
-        SegmentOffsetOverflowError before anything is written; OSError with nothing changed.
+        So the index is the one that recovery would build. Raises SegmentOffsetOverflowError before
+        anything is written; OSError with nothing changed.
         """
-        if not size_bytes:
+        if not batches.size_bytes:
             return
-        self._check_range(largest_offset)
-        position = self.size_bytes
+        self._check_range(batches.last_offset)
+        start = position = self.size_bytes
         largest = self.largest
-        entries: list[_IndexEntry] = []
         unindexed_bytes = self._bytes_since_index_entry
-        if len(batches) > 1:
-            entries, unindexed_bytes, largest = self._plan_entries(batches)
-        else:
-            if largest_timestamp_ms > largest.timestamp_ms:
-                largest = TimestampOffset(largest_timestamp_ms, offset_of_max_timestamp)
-            if unindexed_bytes > self.index_interval_bytes:
-                entries.append((largest_offset, position, largest))
-                unindexed_bytes = 0
-            unindexed_bytes += size_bytes
-        try:
-            self.log_file.pwrite(parts, position)
-            if entries:
-                self._add_index_entries(entries)
-        except OSError:
-            self.log_file.truncate(position)
-            raise
-        if position == 0:
-            self._first_timestamp_ms = largest_timestamp_ms
-        self._bytes_since_index_entry = unindexed_bytes
-        self._largest = largest
-        self.size_bytes = position + size_bytes
-
-    def _plan_entries(
-        self, batches: Sequence[AnyBatch]
-    ) -> tuple[list[_IndexEntry], int, TimestampOffset]:
-        """Of a set of several: its index entries, the bytes behind the last one, the largest."""
         entries: list[_IndexEntry] = []
-        unindexed_bytes = self._bytes_since_index_entry
-        position, largest = self.size_bytes, self.largest
-        for batch in batches:
-            last_offset, timestamp_ms, size = batch.last_offset, batch.max_timestamp_ms, batch.size
+        for batch in batches.batches:
+            size, timestamp_ms = batch.size, batch.max_timestamp_ms
             if timestamp_ms > largest.timestamp_ms:
-                largest = TimestampOffset(timestamp_ms, last_offset)
+                largest = TimestampOffset(timestamp_ms, batch.last_offset)
             if unindexed_bytes > self.index_interval_bytes:
-                entries.append((last_offset, position, largest))
+                entries.append((batch.last_offset, position, largest))
                 unindexed_bytes = 0
             unindexed_bytes += size
             position += size
-        return entries, unindexed_bytes, largest
+        try:
+            self.log_file.pwrite(batches.parts, start)
+            if entries:
+                self._add_index_entries(entries)
+        except OSError:
+            self.log_file.truncate(start)
+            raise
+        if start == 0:
+            self._first_timestamp_ms = batches.max_timestamp_ms
+        self._bytes_since_index_entry = unindexed_bytes
+        self._largest = largest
+        self.size_bytes = position
 
     def _add_index_entries(self, entries: Sequence[_IndexEntry]) -> None:
         """All or none; but an index that gets full on the way takes no more, and a roll follows."""
@@ -191,27 +163,19 @@ class Segment(ReadableSegment):
                 f"{self.log_file.path}: offset {offset} is too far from its base"
             )
 
-    def should_roll(
-        self,
-        *,
-        size_bytes: int,
-        max_offset: int,
-        max_timestamp_ms: int,
-        now_ms: int,
-        config: LogConfig,
-    ) -> bool:
-        """Whether a set of this size, offset and time should begin a new segment (11)."""
+    def should_roll(self, batches: BatchSet, now_ms: int, config: LogConfig) -> bool:
+        """Whether these should begin a new segment (11)."""
         size = self.size_bytes
         return (
-            size > config.segment_bytes - size_bytes
+            size > config.segment_bytes - batches.size_bytes
             or (
                 size > 0
-                and self._waited_for_roll_ms(max_timestamp_ms, now_ms)
+                and self._waited_for_roll_ms(batches.max_timestamp_ms, now_ms)
                 > config.roll_ms - self._roll_jitter_ms
             )
             or self.offset_index.is_full
             or self.time_index.is_full
-            or max_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or batches.last_offset - self.base_offset > RELATIVE_OFFSET_MAX
         )
 
     def _waited_for_roll_ms(self, incoming_timestamp_ms: int, now_ms: int) -> int:
@@ -257,7 +221,7 @@ class Segment(ReadableSegment):
         self._largest = plan.largest
         self.has_damaged_index = False
         self._is_index_new = True
-        if not self._is_active:
+        if not self.is_active:
             self.make_inactive()
 
     def index_recovered(
@@ -287,21 +251,16 @@ class Segment(ReadableSegment):
         self.size_bytes = size_bytes
         return removed
 
-    @property
-    def is_active(self) -> bool:
-        """Whether the indexes have room for more entries."""
-        return self._is_active
-
     def make_active(self) -> None:
         """Give the indexes room, in their files too."""
-        self._is_active = True
+        self.is_active = True
         self.offset_index.resize()
         self.time_index.resize()
 
     def make_inactive(self) -> None:
         """Complete the time index and cut the files to what they hold: nothing will be added."""
         largest = self.largest
-        self._is_active = False
+        self.is_active = False
         self.time_index.maybe_append(largest.timestamp_ms, largest.offset, skip_full_check=True)
         self.time_index.trim_to_valid_size()
         self.offset_index.trim_to_valid_size()

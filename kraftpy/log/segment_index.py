@@ -124,6 +124,8 @@ class SegmentIndex(ABC, Generic[_Entry]):
         """Ask the file, which may have to be opened for it, unless it was asked before."""
         if self._length < 0:
             self._note_length(self._file.size())
+            if self._entries < 0:
+                self._entries = self._length // self._ENTRY.size
 
     def _note_length(self, length: int) -> None:
         self._length = length
@@ -132,7 +134,7 @@ class SegmentIndex(ABC, Generic[_Entry]):
     @property
     def entry_count(self) -> int:
         if self._entries < 0:
-            self._entries = self.length_bytes // self._ENTRY.size
+            self.learn_length()
         return self._entries
 
     @property
@@ -146,8 +148,8 @@ class SegmentIndex(ABC, Generic[_Entry]):
 
     @property
     def is_full(self) -> bool:
-        if self._entries < 0:
-            self._entries = self.entry_count
+        if self._length < 0:
+            self.learn_length()
         return self._entries >= self._capacity
 
     @property
@@ -181,10 +183,6 @@ class SegmentIndex(ABC, Generic[_Entry]):
         if lower >= 0 and self.entry(lower)[0] == target:
             return lower, lower
         return lower, lower + 1 if lower + 1 < self.entry_count else -1
-
-    def can_append(self, offset: int) -> bool:
-        """Whether `offset` can be written relative to the base."""
-        return 0 <= offset - self._base_offset <= _RELATIVE_OFFSET_MAX
 
     def truncate_to(self, offset: int) -> None:
         """Forget the entries at or above `offset`."""
@@ -309,11 +307,12 @@ class SegmentIndex(ABC, Generic[_Entry]):
             unwritten.clear()
 
     def _relative(self, offset: int) -> int:
-        if not self.can_append(offset):
+        relative = offset - self._base_offset
+        if not 0 <= relative <= _RELATIVE_OFFSET_MAX:
             raise IndexOffsetOverflowError(
                 f"{self._file.path}: offset {offset} is too far from base {self._base_offset}"
             )
-        return offset - self._base_offset
+        return relative
 
     def _set_length(self, length: int) -> None:
         self.write_out()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from contextlib import aclosing
 
-from kraftpy.log.appending import first_offset_of
+from kraftpy.log.batch_set import BatchSet, first_offset_of
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_files import LogFiles
 from kraftpy.log.pacing import Pace
@@ -34,13 +34,9 @@ async def split_segment(segment: Segment, files: LogFiles, config: LogConfig, pa
                     if last_offset - base_offset > RELATIVE_OFFSET_MAX:
                         base_offset = first_offset_of(batch)
                     parts.append(files.create_cleaned(base_offset, config))
-                parts[-1].append(
-                    [batch.data],
-                    batch.size,
-                    largest_offset=last_offset,
-                    largest_timestamp_ms=batch.max_timestamp_ms,
-                    offset_of_max_timestamp=last_offset,
-                )
+                alone = BatchSet()
+                alone.add(batch)
+                parts[-1].append(alone)
     except CorruptRecord as error:
         _log.warning("%r is split as far as it is sound: %s", segment, error)
     for part in parts:

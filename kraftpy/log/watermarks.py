@@ -32,12 +32,13 @@ class Watermarks:
 
         A high watermark at the log end takes over its place too: after a roll that is a new one.
         """
-        self.log_end = log_end
         offset = log_end.offset
         if self.high_watermark.offset >= offset:
             self.high_watermark = log_end
-        self.recovery_point = min(self.recovery_point, offset)
-        self.log_start_offset = min(self.log_start_offset, offset)
+        if offset < self.log_end.offset:
+            self.recovery_point = min(self.recovery_point, offset)
+            self.log_start_offset = min(self.log_start_offset, offset)
+        self.log_end = log_end
 
     def update_high_watermark(self, offset: int) -> int:
         """A follower's: whatever the leader says, as far as this log reaches."""

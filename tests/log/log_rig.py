@@ -8,6 +8,7 @@ from random import Random
 
 from log_place import Place
 
+from kraftpy.log.batch_set import BatchSet
 from kraftpy.log.handles import HandlePool
 from kraftpy.log.loading import load_log
 from kraftpy.log.log_config import LogConfig
@@ -134,6 +135,15 @@ class Rig:
             return file.pread(file.size(), 0)
         finally:
             file.close()
+
+
+def batch_set(*batches: bytes | bytearray) -> BatchSet:
+    """What a log would append to a segment."""
+    found = BatchSet()
+    for data in batches:
+        for each in walk_batches(data):
+            found.add(each)
+    return found
 
 
 def batch(

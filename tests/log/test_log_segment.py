@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from log_place import Place
-from log_rig import NOW_MS, TINY, batch, data_of, legacy
+from log_rig import NOW_MS, TINY, batch, batch_set, data_of, legacy
 
 from kraftpy.log.errors import SegmentOffsetOverflowError
 from kraftpy.log.index import OffsetPosition, TimestampOffset
@@ -26,14 +26,7 @@ def make(place: Place, base_offset: int = 0, config: LogConfig = TINY) -> Segmen
 def append(segment: Segment, offset: int, *values: bytes, timestamp_ms: int = NOW_MS) -> int:
     """Append one batch at `offset`; its size."""
     data = batch(*(values or (b"v",)), base_offset=offset, timestamp_ms=timestamp_ms)
-    last_offset = RecordBatch(data).last_offset
-    segment.append(
-        [data],
-        len(data),
-        largest_offset=last_offset,
-        largest_timestamp_ms=timestamp_ms,
-        offset_of_max_timestamp=last_offset,
-    )
+    segment.append(batch_set(data))
     return len(data)
 
 
@@ -53,7 +46,7 @@ async def test_files_of_a_segment(place: Place) -> None:
 async def test_nothing_appended_changes_nothing(place: Place) -> None:
     """LOG-23."""
     segment = make(place)
-    segment.append([], 0, largest_offset=5, largest_timestamp_ms=NOW_MS, offset_of_max_timestamp=5)
+    segment.append(batch_set())
     assert segment.size_bytes == 0
     assert segment.largest.timestamp_ms == -1
     assert segment.first_timestamp_ms == -1
@@ -222,9 +215,7 @@ async def test_the_largest_timestamp_or_when_the_file_changed(place: Place) -> N
     """LOG-37."""
     segment = make(place)
     data = legacy(0, magic=0)
-    segment.append(
-        [data], len(data), largest_offset=0, largest_timestamp_ms=-1, offset_of_max_timestamp=-1
-    )
+    segment.append(batch_set(data))
     modified_ms = (await place.disk.stat(segment.log_file.path)).modified_ms
     assert await segment.largest_timestamp_ms(place.disk) == modified_ms
     append(segment, 1, timestamp_ms=700)

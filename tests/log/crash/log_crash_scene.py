@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from log_crash_model import Outcome, check, parsed, stored
-from log_rig import NOW_MS, TINY, Rig, batch, marker
+from log_rig import NOW_MS, TINY, Rig, batch, batch_set, marker
 
 from kraftpy.log.cleaner import Cleaner
 from kraftpy.log.cleaner_settings import CleanerSettings
@@ -230,13 +230,7 @@ class LogScene:
                 segment = self.log.create_cleaned_segment(base_offset)
                 for data in kept:
                     if _first(data) in stays:
-                        segment.append(
-                            [data],
-                            len(data),
-                            largest_offset=_last(data),
-                            largest_timestamp_ms=parsed(data).max_timestamp_ms,
-                            offset_of_max_timestamp=_last(data),
-                        )
+                        segment.append(batch_set(data))
                 segment.make_inactive()
                 new.append(segment)
             assert await self.log.replace_segments(
