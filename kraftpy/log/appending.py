@@ -19,7 +19,7 @@ from kraftpy.records.control import EndTransactionMarker, read_control_record
 from kraftpy.records.errors import CorruptRecord, InvalidRecord
 from kraftpy.records.reader import read_records
 from kraftpy.records.validation import AppendOrigin, TopicRules, prepare_batch
-from kraftpy.records.walker import batch_at, walk_batches
+from kraftpy.records.walker import batch_at
 from kraftpy.world import Buffer, InternalInvariant
 
 __all__ = [
@@ -69,7 +69,8 @@ def judge_as_follower(records: Buffer, *, log_end_offset: int, leader_epoch: int
     """
     batches = BatchSet()
     is_monotonic = True
-    for batch in walk_batches(records):
+    view = memoryview(records)
+    while (batch := batch_at(view, batches.size_bytes)) is not None:
         if isinstance(batch, RecordBatch) and batch.leader_epoch > leader_epoch:
             break
         first_offset = first_offset_of(batch)
@@ -89,7 +90,7 @@ def judge_as_follower(records: Buffer, *, log_end_offset: int, leader_epoch: int
             first_offset=batches.first_offset,
             last_offset=batches.last_offset,
         )
-    batches.parts.append(memoryview(records)[: batches.size_bytes])
+    batches.parts.append(view[: batches.size_bytes])
     return batches
 
 

@@ -44,18 +44,19 @@ class OffsetIndex(SegmentIndex[OffsetPosition]):
     _ENTRY = struct.Struct(">ii")
     _KEY = IndexField(struct.Struct(">i"), 0, is_offset=True)
     _OFFSET = _KEY
+    _BELOW_FIRST = (0, 0)
     _POSITION: ClassVar[IndexField] = IndexField(struct.Struct(">i"), 4, is_offset=False)
 
     def append(self, offset: int, position: int) -> None:
         """The batches from `position` on hold `offset`, or begin above it."""
-        last = self.last_entry
+        last_offset = self._base_offset + self._last_fields()[0]
         if self._entries >= self._capacity:
             raise IndexFullError(f"{self._file.path} is full with {self._entries} entries")
-        if offset <= last.offset and self._entries:
+        if offset <= last_offset and self._entries:
             raise InvalidIndexOffsetError(
-                f"{self._file.path}: offset {offset} can't follow {last.offset}"
+                f"{self._file.path}: offset {offset} can't follow {last_offset}"
             )
-        self._append(self._relative(offset), position, OffsetPosition(offset, position))
+        self._append(self._relative(offset), position)
 
     def slot_from_position(self, position: int) -> int:
         """The first slot at or behind `position`, whose offset is above what is before that.
@@ -73,12 +74,8 @@ class OffsetIndex(SegmentIndex[OffsetPosition]):
         if self.entry_count and last.position == 0:
             raise CorruptIndexError(f"{self._file.path}: it ends with an empty entry")
 
-    def _below_first(self) -> OffsetPosition:
-        return OffsetPosition(self._base_offset, 0)
-
-    def _parse(self, buffer: bytes | bytearray, slot: int) -> OffsetPosition:
-        relative, position = self._ENTRY.unpack_from(buffer, slot * self._ENTRY.size)
-        return OffsetPosition(self._base_offset + relative, position)
+    def _named(self, first: int, second: int) -> OffsetPosition:
+        return OffsetPosition(self._base_offset + first, second)
 
 
 class TimeIndex(SegmentIndex[TimestampOffset]):
@@ -89,6 +86,7 @@ class TimeIndex(SegmentIndex[TimestampOffset]):
     _ENTRY = struct.Struct(">qi")
     _KEY = IndexField(struct.Struct(">q"), 0, is_offset=False)
     _OFFSET = IndexField(struct.Struct(">i"), 8, is_offset=True)
+    _BELOW_FIRST = (NO_TIMESTAMP, 0)
     # For the entry that a segment gets when it is rolled or closed.
     _RESERVED_SLOTS = 1
 
@@ -96,21 +94,20 @@ class TimeIndex(SegmentIndex[TimestampOffset]):
         self, timestamp_ms: int, offset: int, *, skip_full_check: bool = False
     ) -> None:
         """Note a new largest timestamp; one that is not larger is passed over."""
-        last = self.last_entry
+        last_timestamp_ms, last_relative = self._last_fields()
         if self._entries >= self._capacity and not skip_full_check:
             raise IndexFullError(f"{self._file.path} is full with {self._entries} entries")
         if self._entries:
-            if offset < last.offset:
+            if offset < self._base_offset + last_relative:
                 raise InvalidIndexOffsetError(
-                    f"{self._file.path}: offset {offset} can't follow {last.offset}"
+                    f"{self._file.path}: offset {offset} can't follow {self.last_entry.offset}"
                 )
-            if timestamp_ms < last.timestamp_ms:
+            if timestamp_ms < last_timestamp_ms:
                 raise IndexTimestampError(
-                    f"{self._file.path}: time {timestamp_ms} can't follow {last.timestamp_ms}"
+                    f"{self._file.path}: time {timestamp_ms} can't follow {last_timestamp_ms}"
                 )
-        if timestamp_ms > last.timestamp_ms:
-            entry = TimestampOffset(timestamp_ms, offset)
-            self._append(timestamp_ms, self._relative(offset), entry)
+        if timestamp_ms > last_timestamp_ms:
+            self._append(timestamp_ms, self._relative(offset))
 
     def sanity_check(self) -> None:
         """Reads the first and the last entry."""
@@ -122,9 +119,5 @@ class TimeIndex(SegmentIndex[TimestampOffset]):
             raise CorruptIndexError(f"{self._file.path}: it ends with an empty entry")
         self._check_last_offset_and_length(last.offset)
 
-    def _below_first(self) -> TimestampOffset:
-        return TimestampOffset(NO_TIMESTAMP, self._base_offset)
-
-    def _parse(self, buffer: bytes | bytearray, slot: int) -> TimestampOffset:
-        timestamp_ms, relative = self._ENTRY.unpack_from(buffer, slot * self._ENTRY.size)
-        return TimestampOffset(timestamp_ms, self._base_offset + relative)
+    def _named(self, first: int, second: int) -> TimestampOffset:
+        return TimestampOffset(first, self._base_offset + second)

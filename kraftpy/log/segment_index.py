@@ -64,6 +64,8 @@ class SegmentIndex(ABC, Generic[_Entry]):
     _ENTRY: ClassVar[struct.Struct]
     _KEY: ClassVar[IndexField]
     _OFFSET: ClassVar[IndexField]
+    # What stands before the first entry, as the file would have it.
+    _BELOW_FIRST: ClassVar[tuple[int, int]]
     # Slots that an ordinary append leaves free.
     _RESERVED_SLOTS: ClassVar[int] = 0
 
@@ -90,7 +92,8 @@ class SegmentIndex(ABC, Generic[_Entry]):
         # Entries that the file has room for, but for reserved slots.
         self._capacity = -1
         self._entries = -1
-        self._last: _Entry | None = None
+        # As the file has it; None if it has to be asked.
+        self._last: tuple[int, int] | None = None
         # The warm entries, from slot `_tail_first` on, while the index is active.
         self._tail: bytearray | None = None
         self._tail_first = 0
@@ -155,23 +158,34 @@ class SegmentIndex(ABC, Generic[_Entry]):
     @property
     def last_entry(self) -> _Entry:
         """Without entries, what stands before the first."""
+        return self._named(*self._last_fields())
+
+    def _last_fields(self) -> tuple[int, int]:
+        """The same, as the file has it. The length is known then."""
         if self._last is None:
             count = self.entry_count
-            self._last = self.entry(count - 1) if count else self._below_first()
+            self._last = self._fields(count - 1) if count else self._BELOW_FIRST
         return self._last
 
     def entry(self, slot: int) -> _Entry:
         """The entry in a slot from 0 to `entry_count` - 1."""
         if not 0 <= slot < self.entry_count:
             raise ValueError(f"{self._file.path} has no slot {slot} among {self._entries}")
+        return self._named(*self._fields(slot))
+
+    def _fields(self, slot: int) -> tuple[int, int]:
+        """An entry as the file has it."""
         if self._tail is not None and slot >= self._tail_first:
-            return self._parse(self._tail, slot - self._tail_first)
-        return self._parse(self._read(slot, 1), 0)
+            start = (slot - self._tail_first) * self._ENTRY.size
+            first, second = self._ENTRY.unpack_from(self._tail, start)
+        else:
+            first, second = self._ENTRY.unpack(self._read(slot, 1))
+        return first, second
 
     def lookup(self, target: int) -> _Entry:
         """The last entry whose key is not above `target`, or what stands before the first."""
         slot = self.floor_slot(target)
-        return self.entry(slot) if slot >= 0 else self._below_first()
+        return self.entry(slot) if slot >= 0 else self._named(*self._BELOW_FIRST)
 
     def floor_slot(self, target: int) -> int:
         """The slot of the last entry whose key is not above `target`, or -1."""
@@ -256,12 +270,8 @@ class SegmentIndex(ABC, Generic[_Entry]):
         """CorruptIndexError for what can't be right."""
 
     @abstractmethod
-    def _below_first(self) -> _Entry:
-        """What stands before the first entry."""
-
-    @abstractmethod
-    def _parse(self, buffer: bytes | bytearray, slot: int) -> _Entry:
-        """The entry in a slot of `buffer`."""
+    def _named(self, first: int, second: int) -> _Entry:
+        """The entry that the file has as these two numbers."""
 
     def _check_last_offset_and_length(self, last_offset: int) -> None:
         if self.entry_count and last_offset < self._base_offset:
@@ -274,8 +284,8 @@ class SegmentIndex(ABC, Generic[_Entry]):
 
     # Writing.
 
-    def _append(self, key: int, value: int, entry: _Entry) -> None:
-        packed = self._ENTRY.pack(key, value)
+    def _append(self, first: int, second: int) -> None:
+        packed = self._ENTRY.pack(first, second)
         unwritten = self._unwritten
         unwritten += packed
         self._entries += 1
@@ -287,7 +297,7 @@ class SegmentIndex(ABC, Generic[_Entry]):
                 del unwritten[-len(packed) :]
                 self._entries -= 1
                 raise
-        self._last = entry
+        self._last = first, second
         tail = self._tail
         if tail is not None:
             tail += packed

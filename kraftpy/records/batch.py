@@ -13,7 +13,9 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
+from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -94,9 +96,14 @@ def crc32c(data: Buffer) -> int:
     The library is loaded with the first batch: it reads its own version with importlib.metadata,
     which would add 40 ms to the start of every command.
     """
+    return _crc32c_of_library()(data)
+
+
+@cache
+def _crc32c_of_library() -> Callable[[Buffer], int]:
     import crc32c as library
 
-    checksum: int = library.crc32c(data)
+    checksum: Callable[[Buffer], int] = library.crc32c
     return checksum
 
 
