@@ -127,11 +127,11 @@ class LogFiles:
         limit_ms = min(config.segment_jitter_ms, config.segment_ms)
         return self._environment.jitter.randrange(limit_ms) if limit_ms > 0 else 0
 
-    def write_snapshot(self, snapshot: tuple[int, bytes] | None) -> None:
-        """What ProducerState.take_snapshot gave."""
-        if snapshot is not None:
+    async def write_snapshots(self) -> None:
+        """Give the snapshots that were taken their files."""
+        if self.snapshots.has_unwritten:
             self._names_changed = True
-            self.snapshots.write(*snapshot)
+            await self.snapshots.write(self._environment.pace)
 
     async def sync_snapshots(self) -> None:
         """Make all snapshots durable, with their names."""

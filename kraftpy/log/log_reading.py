@@ -310,8 +310,8 @@ class ReadableLog(ABC):
     def _high_watermark_moved(self) -> None:
         snapshot = self.producers.high_watermark_advanced(self.high_watermark)
         if snapshot is not None:
-            with self.storage_guard("write a snapshot of producers"):
-                self._files.write_snapshot(snapshot)
+            self._files.snapshots.take(snapshot)
+            self._environment.owner.work_pending(self)
 
     def check(self) -> None:
         """Assert the order of the offsets."""

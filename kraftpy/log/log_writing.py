@@ -251,7 +251,8 @@ class WritableLog(ReadableLog):
     def roll(self, expected_next_offset: int = 0) -> Segment:
         """Begin a new segment at the log end, or at `expected_next_offset` if that is higher.
 
-        The old one's files are completed now and synced by work that is asked for.
+        The old one's files are completed now and synced by work that is asked for, which also
+        writes the snapshot of the producers.
         """
         self.check_usable()
         end_offset = self._watermarks.log_end.offset
@@ -263,12 +264,18 @@ class WritableLog(ReadableLog):
         with self.storage_guard("roll"):
             old.make_inactive()
             self.producers.advance(base_offset)
-            self._files.write_snapshot(self.producers.take_snapshot())
+            self._take_snapshot()
             segment = self._files.create_segment(base_offset, self.config)
         self._segments.add(segment)
         self._watermarks.set_log_end(self._end_metadata(end_offset))
         self._want_flush(end_offset)
         return segment
+
+    def _take_snapshot(self) -> None:
+        """Of the producers; it is written in the background."""
+        snapshot = self.producers.take_snapshot()
+        if snapshot is not None:
+            self._files.snapshots.take(snapshot)
 
     def raise_log_start(self, offset: int) -> bool:
         """Delete what is below `offset`, in effect; whether that was new.

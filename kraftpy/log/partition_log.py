@@ -88,6 +88,9 @@ class PartitionLog(WritableLog):
         """Flush what was asked for, save what has changed. A failure was told to the owner."""
         with suppress(StorageError):
             await self.flush(self._flush_wanted)
+            if self._files.snapshots.has_unwritten:
+                async with self._change("write snapshots of producers"):
+                    await self._write_snapshots()
             # Those of a log that is not settled are found in its records by recovery.
             if self.epochs.changed and self._refusal is None and self._files.is_settled:
                 async with self._change("save leader epochs"):
@@ -121,6 +124,7 @@ class PartitionLog(WritableLog):
             # With the segment that ends there: it may have been completed since.
             segments = self._segments.overlapping(start - 1, target)
             await self._save_epochs()
+            await self._write_snapshots()
             with self.storage_guard("flush"):
                 for segment in segments:
                     segment.write_out()
@@ -135,6 +139,13 @@ class PartitionLog(WritableLog):
             await self._files.save_epochs(self.epochs)
         except OSError as error:
             raise self._failed("save leader epochs", error) from error
+
+    async def _write_snapshots(self) -> None:
+        """They are tried again, so that a full disk can be forgiven."""
+        try:
+            await self._files.write_snapshots()
+        except OSError as error:
+            raise self._failed("write snapshots of producers", error) from error
 
     async def settle(self) -> None:
         """Make the log itself durable, if it is new and was not yet (log_files.py)."""
@@ -285,6 +296,8 @@ class PartitionLog(WritableLog):
                 self.roll()
                 # Without it, and without the others, the log would begin at 0 again.
                 await self._files.sync_names()
+            # Here, where a full disk does no harm.
+            await self._write_snapshots()
             for segment in expired:
                 self._segments.remove(segment)
             following = self._segments.first.base_offset
@@ -362,7 +375,8 @@ class PartitionLog(WritableLog):
             self._refusal = LogClosedError(f"{self.directory} is closed")
             if self._segments.last.is_active:
                 self._segments.last.make_inactive()
-            self._files.write_snapshot(self.producers.take_snapshot())
+            self._take_snapshot()
+            await self._write_snapshots()
             await self._files.save_epochs(self.epochs)
             await self._files.sync(
                 self._segments.overlapping(self.recovery_point - 1, self.log_end_offset + 1)

@@ -9,10 +9,10 @@ batch is recognised when it is repeated.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, starmap
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
@@ -29,11 +29,14 @@ __all__ = [
     "CompletedTransaction",
     "OpenTransaction",
     "ProducerEntry",
+    "TakenSnapshot",
     "decode_snapshot",
     "decrement_sequence",
+    "encode_entries",
     "encode_snapshot",
     "in_slices",
     "increment_sequence",
+    "snapshot_parts",
 ]
 
 NO_EPOCH: Final = -1
@@ -101,6 +104,9 @@ class ProducerEntry(NamedTuple):
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
 
+# Up to which offset, and all producers as they were there.
+TakenSnapshot: TypeAlias = tuple[int, tuple[ProducerEntry, ...]]
+
 _NO_BATCH = BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)
 
 
@@ -130,6 +136,11 @@ class CompletedTransaction:
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     """The content of a snapshot file."""
+    return b"".join(snapshot_parts([encode_entries(entries)]))
+
+
+def encode_entries(entries: Iterable[ProducerEntry]) -> bytes:
+    """Some of the producers in a snapshot file."""
     packed = []
     for producer_id, epoch, coordinator_epoch, timestamp_ms, open_offset, batches in entries:
         last_sequence, last_offset, delta, _ = batches[-1] if batches else _NO_BATCH
@@ -145,8 +156,16 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
                 open_offset,
             )
         )
-    checked = struct.pack(">i", len(packed)) + b"".join(packed)
-    return struct.pack(">hI", _SNAPSHOT_VERSION, crc32c(checked)) + checked
+    return b"".join(packed)
+
+
+def snapshot_parts(encoded: Sequence[bytes]) -> list[bytes]:
+    """The content of a snapshot file, from what `encode_entries` gave, without a copy."""
+    count = sum(map(len, encoded)) // _ENTRY.size
+    checksum = crc32c(struct.pack(">i", count))
+    for part in encoded:
+        checksum = crc32c(part, checksum)
+    return [_HEADER.pack(_SNAPSHOT_VERSION, checksum, count), *encoded]
 
 
 def decode_snapshot(data: bytes, path: str) -> Iterator[ProducerEntry]:

@@ -52,7 +52,7 @@ from kraftpy.log.producer_entries import (
     CompletedTransaction,
     OpenTransaction,
     ProducerEntry,
-    encode_snapshot,
+    TakenSnapshot,
     in_slices,
     increment_sequence,
 )
@@ -276,8 +276,8 @@ class ProducerState:
         # Ended by a marker that the high watermark has not passed: (first offset, last offset,
         # transaction), ordered by first offset.
         self._unreplicated: list[tuple[int, int, OpenTransaction]] = []
-        # Snapshots that wait for a marker: its offset, the snapshot's, and its content. In order.
-        self._withheld: list[tuple[int, int, bytes]] = []
+        # Snapshots that wait for the marker at an offset. In order.
+        self._withheld: list[tuple[int, TakenSnapshot]] = []
         self.producers: Mapping[int, ProducerEntry] = MappingProxyType(self._producers)
         self.verifications = Verifications()
         self.map_end_offset = 0
@@ -363,18 +363,17 @@ class ProducerState:
         """Where the earliest open transaction begins."""
         return next(iter(self._open), None)
 
-    def high_watermark_advanced(self, high_watermark: int) -> tuple[int, bytes] | None:
+    def high_watermark_advanced(self, high_watermark: int) -> TakenSnapshot | None:
         """Markers below are replicated: their transactions hold nobody back any more.
 
         What it gives is to be written: the latest snapshot that has waited for one of them.
         """
         if self._unreplicated:
             self._unreplicated = [item for item in self._unreplicated if item[1] >= high_watermark]
-        released = None
+        released: TakenSnapshot | None = None
         while self._withheld and self._withheld[0][0] < high_watermark:
-            _, offset, content = self._withheld.pop(0)
-            self.snapshot_offset = max(self.snapshot_offset, offset)
-            released = offset, content
+            _, released = self._withheld.pop(0)
+            self.snapshot_offset = max(self.snapshot_offset, released[0])
         return released
 
     def has_late_transaction(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
@@ -439,8 +438,10 @@ class ProducerState:
             and now_ms - entry.last_timestamp_ms >= self._expiration_ms
         )
 
-    def take_snapshot(self) -> tuple[int, bytes] | None:
+    def take_snapshot(self) -> TakenSnapshot | None:
         """What to write as `<offset>.snapshot`; None when the latest one covers it all.
+
+        Takes no more than a reference to each producer, so that a roll can wait for it.
 
         One that knows of a marker which is not replicated waits until it is: who starts from the
         snapshot would take the transaction for decided, although the marker may still be cut off.
@@ -448,17 +449,17 @@ class ProducerState:
         """
         if self.map_end_offset <= self.snapshot_offset:
             return None
-        content = encode_snapshot(self._producers.values())
+        taken = self.map_end_offset, tuple(self._producers.values())
         if self._unreplicated:
             last_marker = max(offset for _, offset, _ in self._unreplicated)
-            self._withheld.append((last_marker, self.map_end_offset, content))
+            self._withheld.append((last_marker, taken))
             return None
         self.snapshot_offset = self.map_end_offset
-        return self.map_end_offset, content
+        return taken
 
     def truncated(self, end_offset: int) -> None:
         """The log was cut there: what knows of more is never written."""
-        self._withheld = [each for each in self._withheld if each[1] <= end_offset]
+        self._withheld = [each for each in self._withheld if each[1][0] <= end_offset]
 
     def reload(self, log_start_offset: int, *, snapshot_offset: int | None = None) -> None:
         """Begin again from nothing; replay follows from `map_end_offset`.

@@ -190,7 +190,10 @@ class Recovery:
             self._producers.advance(next_offset)
         else:
             self._producers.advance(following.base_offset)
-            self._files.write_snapshot(self._producers.take_snapshot())
+            snapshot = self._producers.take_snapshot()
+            if snapshot is not None:
+                self._files.snapshots.take(snapshot)
+                await self._files.write_snapshots()
 
     async def _end_log_before(self, following: Segment, next_offset: int) -> None:
         directory = self._files.directory

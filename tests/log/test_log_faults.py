@@ -12,6 +12,7 @@ from log_rig import NOW_MS, TINY, Rig, batch, data_of, values_in
 from kraftpy.log.errors import LogClosedError, StorageError
 from kraftpy.log.offsets import Isolation
 from kraftpy.log.partition_log import PartitionLog
+from kraftpy.log.producer_entries import decode_snapshot
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.records.errors import CorruptRecord
 from kraftpy.records.walker import walk_batches
@@ -85,18 +86,37 @@ async def test_a_full_index_in_the_middle_of_a_segment(faulty: Rig) -> None:
     assert values_in(log) == expected(count + 1)
 
 
-async def test_a_full_disk_refuses_a_roll(faulty: Rig) -> None:
-    """It is tried again with the next append."""
+async def test_a_full_disk_leaves_the_snapshot_of_a_roll_for_later(faulty: Rig) -> None:
+    """And the flush with it; the log goes on."""
     log = await faulty.load()
-    fill(log, 14)
+    disk_of(faulty).inject(WriteError(paths="*.snapshot", error=errno.ENOSPC))
+    fill(log, 20)
+    assert len(log.segments) == 2
+    await log.do_pending_work()
+    assert (log.recovery_point, faulty.owner.failures) == (0, [])
+    fill(log, 2)
+    disk_of(faulty).heal()
+    await log.do_pending_work()
+    end = log.active_segment.base_offset
+    assert log.recovery_point == end
+    assert list(decode_snapshot(faulty.get(f"{end:020d}.snapshot"), "file")) == []
+    assert values_in(log) == expected(22)
+
+
+async def test_a_full_disk_does_not_stop_retention_half_way(faulty: Rig) -> None:
+    """It needs the snapshots, and finds out before it has removed anything."""
+    faulty.config = replace(TINY, retention_bytes=1)
+    log = await faulty.load()
+    fill(log, 40)
+    log.update_high_watermark(40)
+    count = len(log.segments)
     disk_of(faulty).inject(WriteError(paths="*.snapshot", error=errno.ENOSPC))
     with pytest.raises(StorageError):
-        fill(log, 1)
-    assert values_in(log) == expected(14)
+        await log.delete_old_segments()
+    assert (len(log.segments), log.log_start_offset) == (count, 0)
     disk_of(faulty).heal()
-    fill(log, 20)
-    assert values_in(log) == expected(34)
-    assert len(log.segments) > 1
+    assert await log.delete_old_segments() == count - 1
+    assert log.log_start_offset == log.active_segment.base_offset
 
 
 async def test_an_error_of_the_medium_takes_the_directory_offline(faulty: Rig) -> None:

@@ -211,7 +211,9 @@ async def test_producers_are_rebuilt_without_an_index(rig: Rig) -> None:
     log = await rig.load()
     for index in range(2_500):
         append_as(log, index)
-    log._files.write_snapshot(log.producers.take_snapshot())
+    taken = log.producers.take_snapshot()
+    assert taken is not None
+    log._files.snapshots.take(taken)
     for index in range(2_500, COUNT):
         append_as(log, index)
     end = log.log_end_offset

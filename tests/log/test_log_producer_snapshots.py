@@ -9,9 +9,11 @@ import trio
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
+from log_rig import Rig, batch
 
 from kraftpy.log.errors import CorruptSnapshotError
 from kraftpy.log.pacing import Pace
+from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.producer_entries import (
     NO_OFFSET,
     BatchMetadata,
@@ -113,7 +115,8 @@ async def test_very_many_producers_are_loaded_in_slices() -> None:
     ]
     snapshots = ProducerSnapshots(disk := MemoryDisk(), "/d")
     await disk.make_directory("/d")
-    snapshots.write(5000, encode_snapshot(producers))
+    snapshots.take((5000, tuple(producers)))
+    await snapshots.write(Pace(MemoryClock()))
     turns = 0
 
     async def count() -> None:
@@ -121,11 +124,6 @@ async def test_very_many_producers_are_loaded_in_slices() -> None:
         while True:
             turns += 1
             await trio.lowlevel.checkpoint()
-
-    class EveryTime(Pace):
-        @property
-        def is_over(self) -> bool:
-            return True
 
     state = ProducerState(expiration_ms=1000)
     async with trio.open_nursery() as nursery:
@@ -144,6 +142,71 @@ async def test_very_many_producers_are_loaded_in_slices() -> None:
     assert list(state.producers.values()) == producers
     assert state.first_undecided_offset == 100
     assert (state.map_end_offset, state.snapshot_offset) == (5000, 5000)
+
+
+async def test_very_many_producers_are_written_in_slices() -> None:
+    """The file appears whole, with what was taken."""
+    producers = [ProducerEntry(number, 0, -1, 1000) for number in range(5000)]
+    snapshots = ProducerSnapshots(disk := MemoryDisk(), "/d")
+    await disk.make_directory("/d")
+    snapshots.take((5000, tuple(producers)))
+    turns = 0
+
+    async def look() -> None:
+        nonlocal turns
+        while not await disk.list_directory("/d"):
+            turns += 1
+            await trio.lowlevel.checkpoint()
+        file = disk.open(snapshots.path(5000))
+        assert file.pread(file.size(), 0) == encode_snapshot(producers)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        await snapshots.write(EveryTime(MemoryClock()))
+    assert turns > 5
+    assert not snapshots.has_unwritten
+
+
+async def test_the_snapshot_of_a_roll_is_written_behind_it(rig: Rig) -> None:
+    """The producers in it are those of the roll, whatever they have written since."""
+    log = await rig.load()
+    append_as_producer(log, 0, 1, 2)
+    log.roll()
+    append_as_producer(log, 3)
+    assert await rig.names(".snapshot") == []
+    await log.do_pending_work()
+    assert await rig.names(".snapshot") == [f"{3:020d}.snapshot"]
+    (entry,) = decode_snapshot(rig.get(f"{3:020d}.snapshot"), "file")
+    assert (entry.producer_id, entry.last_sequence) == (7, 2)
+
+
+@pytest.mark.parametrize("cut", [2, 3, 4])
+async def test_a_log_is_truncated_before_its_snapshot_is_written(rig: Rig, cut: int) -> None:
+    """Its producers are as the log that is left has them, and so is what is written then."""
+    log = await rig.load()
+    append_as_producer(log, 0, 1, 2)
+    log.roll()
+    append_as_producer(log, 3, 4)
+    await log.truncate_to(cut)
+    assert log.producers.producers[7].last_sequence == cut - 1
+    append_as_producer(log, cut)
+    await log.do_pending_work()
+    assert await rig.names(".snapshot") == [f"{3:020d}.snapshot"] * (cut >= 3)
+    log = await rig.reload(log)
+    assert log.producers.producers[7].last_sequence == cut
+
+
+def append_as_producer(log: PartitionLog, *sequences: int) -> None:
+    for sequence in sequences:
+        log.append_as_leader(batch(b"v", producer_id=7, producer_epoch=0, sequence=sequence), 0)
+
+
+class EveryTime(Pace):
+    """Lets others run whenever it is asked."""
+
+    @property
+    def is_over(self) -> bool:
+        return True
 
 
 class ClockAt(MemoryClock):

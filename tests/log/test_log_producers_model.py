@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftpy.log.errors import LogError
-from kraftpy.log.producer_entries import BatchMetadata, decode_snapshot
+from kraftpy.log.producer_entries import BatchMetadata, decode_snapshot, encode_snapshot
 from kraftpy.log.producers import ProducerState
 from kraftpy.records.validation import AppendOrigin
 
@@ -202,7 +202,7 @@ def check_replay(state: ProducerState, model: ListModel, snapshot_at: int) -> No
     reloaded = new_state()
     if snapshot is not None:
         reloaded.reload(0, snapshot_offset=snapshot[0])
-        reloaded.reopen(reloaded.restore(decode_snapshot(snapshot[1], "file"), 0))
+        reloaded.reopen(reloaded.restore(decode_snapshot(encode_snapshot(snapshot[1]), "file"), 0))
     for batch in model.log:
         if batch.first_offset >= reloaded.map_end_offset:
             append(reloaded, batch, AppendOrigin.REPLICATION)

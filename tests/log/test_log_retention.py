@@ -171,6 +171,7 @@ async def test_deleted_files_stay_for_a_while(rig: Rig) -> None:
 async def test_snapshots_go_with_their_segments(rig: Rig) -> None:
     config = replace(THREES, segment_ms=10**15)
     log = await filled(rig, config, ages_days=[9, 9, 1])
+    await log.do_pending_work()
     assert await rig.names(".snapshot") == [
         "00000000000000000003.snapshot",
         "00000000000000000006.snapshot",

@@ -180,5 +180,10 @@ async def test_a_snapshot_that_waits_stays_if_what_it_knows_does(rig: Rig) -> No
     log.append_as_leader(batch(b"another"), 0)
     log.update_high_watermark(2)
     assert log._files.snapshots.offsets == ()
+    await log.flush()
+    rig.owner.pending.clear()
     log.update_high_watermark(3)
     assert log._files.snapshots.offsets == (3,)
+    assert rig.owner.pending == [log]
+    await log.do_pending_work()
+    assert await rig.names(".snapshot") == [f"{3:020d}.snapshot"]
