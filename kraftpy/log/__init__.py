@@ -11,7 +11,8 @@ Leaf modules, which know nothing of each other but `errors`:
 
 A segment and a log, from the inside out:
 
-- `log_config`, `offsets`, `segment_files`, `batch_headers`, `pacing`: values and helpers.
+- `log_config`, `offsets`, `segment_files`, `batch_headers`, `batch_set`, `pacing`: values and
+  helpers.
 - `segment_store`, `segment`, `segments`: one segment, and those of a log in order.
 - `snapshots`, `log_files`: the files of a partition directory, and the order of their changes.
 - `appending`, `watermarks`, `retention`: what is decided without touching a file.
