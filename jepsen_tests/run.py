@@ -32,11 +32,13 @@ from jepsen_tests.cluster import (
 )
 from jepsen_tests.cluster.options import NetworkKind
 from jepsen_tests.nemeses import Nemesis
+from kraftpy.faults.language import RecreateTopic, parse_fault
 from kraftpy.launch.errors import LaunchError
 from kraftpy.verify.checkers import Anomaly, Audit, Expectations, Vacuity, Verdict, check
 from kraftpy.verify.history import History, Recorder, write_history
 from kraftpy.verify.workloads.auditing import Auditor
 from kraftpy.verify.workloads.catalogue import Circumstances, Script, Workload
+from kraftpy.verify.workloads.keys import KeySpace
 from kraftpy.verify.workloads.outcomes import ClientError
 from kraftpy.verify.workloads.own_admin import open_own_admin
 from kraftpy.verify.workloads.raw_client import open_raw_client
@@ -160,6 +162,18 @@ async def perform(options: RunOptions, events: RunEvents) -> Outcome:
         outcome.verdict = await trio.to_thread.run_sync(run.judge, outcome.history)
         outcome.state = outcome.verdict.state
     return outcome
+
+
+def recreated_keys(history: History) -> frozenset[int]:
+    """Of topics that the nemesis has deleted and made again, or has tried to."""
+    keys = KeySpace()
+    return frozenset(
+        key
+        for event in history.nemesis_events
+        for text in (*event.value.get("faults", ()), *event.value.get("doubtful", ()))
+        if isinstance(fault := parse_fault(text), RecreateTopic)
+        for key in keys.keys_of(fault.topic)
+    )
 
 
 def _texts(failures: BaseExceptionGroup[Any]) -> Iterator[str]:
@@ -370,5 +384,5 @@ class _Run:
             vacuity=vacuity,
             audit=self._audit,
             leaders_changed=bool(history.nemesis_events),
-            topics_recreated=options.nemesis.recreates_topics,
+            recreated_keys=recreated_keys(history),
         )

@@ -139,7 +139,6 @@ CHANGE_KINDS: Final = (
         "a topic is deleted and made again",
         _recreate,
         _nothing,
-        recreates_topics=True,
     ),
     Kind(
         "hijack",

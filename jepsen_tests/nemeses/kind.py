@@ -27,6 +27,8 @@ class Scene:
     random: Random
     faults: list[str] = field(default_factory=list)
     """What has been done, in the words of the language."""
+    doubtful: list[str] = field(default_factory=list)
+    """What was tried and failed: nobody knows how much of it was done."""
     effects: list[str] = field(default_factory=list)
     """What has been seen of it."""
     count_before: int = 0
@@ -37,8 +39,10 @@ class Scene:
         return self.cluster.node_ids
 
     async def do(self, fault: Fault) -> None:
+        text = format_fault(fault)
+        self.doubtful.append(text)
         await self.cluster.apply(fault)
-        self.faults.append(format_fault(fault))
+        self.faults.append(self.doubtful.pop())
 
     async def inspect(self) -> Inspection | None:
         return await self.cluster.inspect(seconds=_PATIENCE_SECONDS)
@@ -77,5 +81,3 @@ class Kind:
     needs_proxy: bool = False
     """Only the proxy can do that to connections."""
     min_nodes: int = 1
-    recreates_topics: bool = False
-    """What was acknowledged is gone, and offsets begin anew: a checker must know."""

@@ -4,7 +4,7 @@ Every window is two events in the history, `start` and `end`. The first names th
 before anything is done; the second has the faults as they were resolved and the effects that were
 seen: what was done to a node for certain, leaders that changed and replicas that fell behind. What
 could not be done has none, with the reason in `refused` or `skipped`: a run that counts on it is
-then inconclusive, not valid.
+then inconclusive, not valid. What failed on the way is `doubtful`.
 """
 
 from __future__ import annotations
@@ -63,11 +63,6 @@ class Nemesis:
     def needs_proxy(self) -> bool:
         """Whether a real network is not enough: the proxy can do more to connections."""
         return any(kind.needs_proxy for kind in self.kinds)
-
-    @property
-    def recreates_topics(self) -> bool:
-        """Whether keys may begin anew."""
-        return any(kind.recreates_topics for kind in self.kinds)
 
     async def run(
         self, cluster: JepsenCluster, recorder: Recorder, random: Random, seconds: float
@@ -140,6 +135,7 @@ class _Strike:
                 "id": self._kind.id,
                 "phase": "end",
                 "faults": scene.faults,
+                "doubtful": scene.doubtful,
                 "effects": scene.effects if scene.faults else [],
                 **self._words,
             }

@@ -17,7 +17,10 @@ from jepsen_tests.nemeses import kinds, nemesis_of
 from jepsen_tests.nemeses.catalogue import CATALOGUE
 from jepsen_tests.nemeses.kind import Scene
 from jepsen_tests.nemeses.targets import SETS, draw_nodes, draw_one, draw_text
-from kraftpy.faults.language import Fault, Reset
+from jepsen_tests.run import recreated_keys
+from kraftpy.faults.language import Fault, RecreateTopic, Reset
+from kraftpy.faults.switchboard import FaultRefusedError
+from kraftpy.verify.history import Recorder
 
 # Of the specification's N1 to N29 those that only the simulator has, or the workloads.
 ELSEWHERE = {"N7", "N12", "N25", "N28"}
@@ -54,8 +57,17 @@ def test_kinds_are_chosen_by_name_or_id() -> None:
 def test_a_nemesis_knows_what_it_needs() -> None:
     assert nemesis_of(["kill", "hold"]).needs_proxy
     assert not nemesis_of(["kill", "partition"]).needs_proxy
-    assert nemesis_of(["recreate-topic"]).recreates_topics
-    assert not nemesis_of(["kill", "power"]).recreates_topics
+
+
+def test_keys_that_began_anew_are_known_from_what_was_done_or_tried() -> None:
+    recorder = Recorder(lambda: 0)
+    for more in (
+        {"faults": ["kill node=1", "recreate-topic topic=t1"], "doubtful": []},
+        {"faults": [], "doubtful": ["recreate-topic topic=t3"]},
+        {},
+    ):
+        recorder.nemesis({"name": "recreate-topic", "phase": "end", **more})
+    assert recreated_keys(recorder.history({})) == {2, 3, 6, 7}
 
 
 def test_sets_of_nodes_have_the_sizes_they_should_have() -> None:
@@ -113,3 +125,19 @@ async def test_what_befell_a_link_is_an_effect(name: str, effect: str) -> None:
         await CATALOGUE[name].begin(scene)
         await CATALOGUE[name].end(scene)
         assert scene.effects == effects
+
+
+class Refusing:
+    """A cluster that gives up on the way, except with resets."""
+
+    async def apply(self, fault: Fault) -> None:
+        if not isinstance(fault, Reset):
+            raise FaultRefusedError("no answer")
+
+
+async def test_what_failed_on_the_way_is_doubtful() -> None:
+    scene = Scene(cast("JepsenCluster", Refusing()), Random(1))
+    await scene.do(Reset((1,), (2,)))
+    with pytest.raises(FaultRefusedError):
+        await scene.do(RecreateTopic("t1"))
+    assert (scene.faults, scene.doubtful) == (["reset a=1 b=2"], ["recreate-topic topic=t1"])

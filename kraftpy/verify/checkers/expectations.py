@@ -44,8 +44,8 @@ class Expectations:
     unclean_elections_enabled: bool = False
     lost_unsynced_data: bool = False
     """Min ISR or more replicas of a key lost power, with flush-before-ack off."""
-    topics_recreated: bool = False
-    """Topics were deleted and made again: their keys began anew, with other values and epochs."""
+    recreated_keys: frozenset[int] = frozenset()
+    """Of topics that were deleted and made again: they began anew, with other values and epochs."""
     leaders_changed: bool = False
     log_append_time: bool = False
     """Timestamps are the broker's, so they may not decrease along offsets."""

@@ -89,10 +89,9 @@ class _EndOffsets:
                 self._deleted.learn(key, offset, operation.index)
 
     def _learn(self, operation: DataOperation) -> None:
-        if self._versions.acks_are_firm:
-            for sent in operation.sends:
-                if sent.offset is not None:
-                    self._ends.learn(sent.key, sent.offset, operation.index)
+        for sent in operation.sends:
+            if sent.offset is not None and self._versions.acks_are_firm(sent.key):
+                self._ends.learn(sent.key, sent.offset, operation.index)
         for key, records in operation.reads.items():
             if records:
                 self._ends.learn(key, highest_offset(records), operation.index)

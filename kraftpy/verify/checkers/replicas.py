@@ -41,7 +41,7 @@ def check_torn(versions: Versions, logs: AuditedLogs | None) -> Iterator[Anomaly
         if present and absent:
             yield _torn(operation, present[0], f"value {absent[0].value} of key {absent[0].key}")
         elif present:
-            yield from _torn_offsets(operation, present[0], logs)
+            yield from _torn_offsets(versions, operation, present[0], logs)
         elif operation.type == "ok" and logs and len(absent) == len(operation.sends):
             yield Anomaly(
                 "T8",
@@ -56,6 +56,8 @@ def _is_visible(
     versions: Versions, logs: AuditedLogs | None, lost: dict[int, frozenset[int]], sent: Sent
 ) -> bool | None:
     """None where it can't be known."""
+    if sent.key in versions.expectations.recreated_keys:
+        return None
     if logs is not None and sent.key in logs.visible:
         if sent.value in logs.visible[sent.key]:
             return True
@@ -83,14 +85,17 @@ def _torn(operation: DataOperation, present: Sent, missing: str) -> Anomaly:
 
 
 def _torn_offsets(
-    operation: DataOperation, present: Sent, logs: AuditedLogs | None
+    versions: Versions, operation: DataOperation, present: Sent, logs: AuditedLogs | None
 ) -> Iterator[Anomaly]:
-    """Later commits may have moved an offset, but where none is at all, none was committed."""
+    """Later commits may have moved an offset, but where none is at all, none was committed. Those
+    of a topic go with it.
+    """
     offsets = operation.meta.get("offsets")
     if logs is None or not offsets or not logs.audit.committed_offsets:
         return
     for key in offsets["offsets"]:
-        if (offsets["group"], key) not in logs.audit.committed_offsets:
+        is_kept = key not in versions.expectations.recreated_keys
+        if is_kept and (offsets["group"], key) not in logs.audit.committed_offsets:
             yield _torn(operation, present, f"its offset of group {offsets['group']} for key {key}")
             return
 

@@ -270,14 +270,13 @@ class Versions:
             elif event.process in opened:
                 yield True, *opened.pop(event.process)
 
-    @property
-    def acks_are_firm(self) -> bool:
+    def acks_are_firm(self, key: int) -> bool:
         expected = self.expectations
         return (
             expected.acks == "all"
             and not expected.unclean_elections_enabled
             and not expected.lost_unsynced_data
-            and not expected.topics_recreated
+            and key not in expected.recreated_keys
         )
 
     def _take_writers(self) -> None:
@@ -323,7 +322,6 @@ class Versions:
 
     def _take_acks(self) -> None:
         reading_proves = self.expectations.isolation == "read_committed"
-        is_firm = self.acks_are_firm
         for operation in self.operations:
             if reading_proves and operation.type == "info" and operation.is_transactional:
                 operation.is_proven = any(
@@ -332,7 +330,7 @@ class Versions:
             for sent in operation.sends:
                 versions = self.keys[sent.key]
                 if operation.has_committed(sent):
-                    versions.acked(sent, is_firm=is_firm)
+                    versions.acked(sent, is_firm=self.acks_are_firm(sent.key))
                 versions.newest_epoch = max(versions.newest_epoch, sent.extras.get("epoch", -1))
 
     def _take_floors(self) -> None:
