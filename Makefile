@@ -9,7 +9,7 @@ SOURCES := kraftpy jepsen_tests spark tests bench
 SPARK_JARS = $(or $(KRAFTPY_CACHE),$(HOME)/.cache/kraftpy)/kafka-connector-of-spark-4.2.0
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test lint types layers unit times format bench crash sim exam jepsen spark spark-faults spark-jars clean
+.PHONY: help up setup test lint types layers unit times format bench crash sim exam exam-processes jepsen spark spark-faults spark-jars clean
 
 help:  ## list what can be made
 	@sed -nE 's/^([a-z][a-z -]*):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 36
@@ -83,6 +83,10 @@ sim: $(VENV)/.test  ## all simulations: WHOLE_SEEDS whole clusters (20), SEEDS o
 exam: $(VENV)/.test  ## does the simulation find every seeded bug within 500 seeds?
 	@echo "make: the exam"
 	@$(BIN)/python tests/bugs/exam.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
+
+exam-processes: $(VENV)/.test  ## does the Jepsen-style suite find seeded bugs in real nodes, within five minutes each?
+	@echo "make: the exam of the process suite; about an hour"
+	@$(BIN)/python tests/bugs/process_exam.py --seed $(FIRST_SEED)
 
 spark-jars: $(SPARK_JARS)/pom.xml  ## fetch Spark's own Kafka connector with Maven; spark.jars takes what it prints
 	@ls $(SPARK_JARS)/*.jar | paste -s -d ,

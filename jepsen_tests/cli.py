@@ -7,6 +7,7 @@ exercised what it claims; 1 one was not; 2 the command line is wrong; 130 interr
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import signal
 import sys
@@ -24,6 +25,7 @@ from jepsen_tests.nemeses import kinds, nemesis_of
 from jepsen_tests.progress import ProgressLine
 from jepsen_tests.report import summary_table, write_report
 from jepsen_tests.run import Outcome, RunOptions, perform
+from kraftpy.launch.cluster import NODE_COMMAND
 from kraftpy.verify.workloads.catalogue import WORKLOADS, find_workload
 
 __all__ = ["main"]
@@ -78,10 +80,16 @@ def _parser() -> ArgumentParser:
     add("--nodes", type=int, default=3, help="(3)")
     add("--rate", type=float, default=100.0, help="operations a second (100)")
     add("--slots", type=int, default=6, help="clients at a time (6)")
+    add("--group-protocol", choices=("classic", "consumer"), help="of groups (drawn)")
     add("--network", choices=("auto", "namespaces", "proxy"), default="auto", help="(auto)")
     add("--out", type=Path, default=Path("jepsen-runs"), metavar="DIR", help="(jepsen-runs)")
     add("--keep", action="store_true", help="keep the nodes' files of valid runs too")
     add("--quick", action="store_true", help="short waits before and after the main phase")
+    add(
+        "--node-command",
+        metavar="COMMAND",
+        help="what runs a node (`kraftpy node --stop-with-parent`); arguments follow it",
+    )
     shown = commands.add_parser(
         "list", help="list workloads, nemeses and clients, and what this machine has of them"
     )
@@ -98,6 +106,9 @@ def _runs(options: Namespace) -> list[RunOptions]:
         raise ValueError("--nodes must be at least 1, and --slots at least 3")
     seed = SystemRandom().getrandbits(32) if options.seed is None else options.seed
     clients = tuple(find_clients(options.client.split(",")))
+    command: tuple[str, ...] = NODE_COMMAND
+    if options.node_command is not None:
+        command = tuple(shlex.split(options.node_command))
     found = []
     for name in options.workload.split(","):
         workload = find_workload(name)
@@ -116,8 +127,10 @@ def _runs(options: Namespace) -> list[RunOptions]:
                 network=options.network,
                 rate=options.rate,
                 slots=options.slots,
+                group_protocol=options.group_protocol,
                 quiet_seconds=quiet,
                 recovery_seconds=recovery,
+                node_command=command,
             )
         )
     return found

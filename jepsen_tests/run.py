@@ -10,6 +10,7 @@ Schedule and operations are drawn from the seed; what real processes make of the
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from jepsen_tests.cluster import (
 from jepsen_tests.cluster.options import NetworkKind
 from jepsen_tests.nemeses import Nemesis
 from kraftpy.faults.language import RecreateTopic, parse_fault
+from kraftpy.launch.cluster import NODE_COMMAND
 from kraftpy.launch.errors import LaunchError
 from kraftpy.verify.checkers import Anomaly, Audit, Expectations, Vacuity, Verdict, check
 from kraftpy.verify.history import History, Recorder, write_history
@@ -89,8 +91,12 @@ class RunOptions:
     """If one of these kinds of operations was never ok, clients go on after the heal, for as long
     as it takes: for those who want to see something on however slow a machine.
     """
+    group_protocol: Literal["classic", "consumer"] | None = None
+    """None: drawn from the seed."""
     in_sync_seconds: float = 60.0
     """After the heal, all replicas must be in sync within this time."""
+    node_command: tuple[str, ...] = NODE_COMMAND
+    """What runs a node: the suite's own exam has nodes that are not as they should be."""
 
     @property
     def command(self) -> str:
@@ -101,7 +107,11 @@ class RunOptions:
         words += ["--time", f"{self.seconds:g}", "--seed", str(self.seed)]
         words += ["--nodes", str(self.nodes), "--rate", f"{self.rate:g}"]
         words += ["--slots", str(self.slots), "--network", self.network]
-        return " ".join(words)
+        if self.group_protocol is not None:
+            words += ["--group-protocol", self.group_protocol]
+        if self.node_command != NODE_COMMAND:
+            words += ["--node-command", shlex.join(self.node_command)]
+        return shlex.join(words)
 
 
 class RunEvents(Protocol):
@@ -205,12 +215,13 @@ class _Run:
         protocols: list[Literal["classic", "consumer"]] = ["classic"]
         if all(kind.has_consumer_protocol for kind in options.clients):
             protocols.append("consumer")
+        drawn = draw.choice(protocols)
         return Circumstances(
             self._random,
             slots=options.slots,
             brokers=tuple(range(1, options.nodes + 1)),
             crash_mean_ms=options.crash_mean_seconds * 1000,
-            group_protocol=draw.choice(protocols),
+            group_protocol=options.group_protocol or drawn,
             compression=draw.choice(["none", "gzip", "lz4", "zstd"]),
         )
 
@@ -226,6 +237,7 @@ class _Run:
             seed=options.seed,
             directory=str(data),
             settings=SETTINGS,
+            command=options.node_command,
         )
         async with open_cluster(self._world, cluster_options) as cluster:
             try:

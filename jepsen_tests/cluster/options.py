@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from kraftpy.launch.cluster import NODE_COMMAND
 from kraftpy.launch.plan import BROKER, COMBINED, Shape
 from kraftpy.testing.options import TEST_SETTINGS
 
@@ -28,6 +29,8 @@ class ClusterOptions:
     """Kafka's keys, for every node, on top of those for tests."""
     uses_shim: bool = True
     """Where there is a C compiler: clocks and disks fail beneath the node, not inside of it."""
+    command: Sequence[str] = NODE_COMMAND
+    """What runs a node, as it is or with something wrong in it."""
     ready_timeout_seconds: float = 120.0
 
 

@@ -55,7 +55,7 @@ from kraftpy.faults.language import (
     format_fault,
 )
 from kraftpy.faults.switchboard import FaultRefusedError, Switchboard
-from kraftpy.launch.cluster import NODE_COMMAND, Cluster, ClusterSpec, NodeDeath
+from kraftpy.launch.cluster import Cluster, ClusterSpec, NodeDeath
 from kraftpy.launch.cluster import open_cluster as open_processes
 from kraftpy.launch.errors import LaunchError
 from kraftpy.launch.plan import NodePlan, Place
@@ -403,7 +403,7 @@ async def open_cluster(world: World, options: ClusterOptions) -> AsyncIterator[J
             settings=settings_of(options),
             ready_timeout_seconds=options.ready_timeout_seconds,
             stop_timeout_seconds=_STOP_SECONDS,
-            command=(*NODE_COMMAND, *links.node_arguments),
+            command=(*options.command, *links.node_arguments),
             places=_places(links, shim, list(shape)),
         )
         events = _Events(reaper)

@@ -1,4 +1,5 @@
-"""The table of docs/testing.md: which simulation finds which bug, as what, after how many seeds.
+"""The table of docs/testing.md: which simulation finds which bug, as what, after how many seeds,
+and whether the process suite finds it too.
 
 The first part has the 35 bugs that the project's specification of its tests asks for, each with
 those of ours that it is; the second part has all others.
@@ -6,14 +7,18 @@ those of ours that it is; the second part has all others.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from seeded_bugs import Bug, Suite
 
 DOCUMENT: Final = "docs/testing.md"
 BEGIN: Final = "<!-- the exam: python tests/bugs/exam.py --table -->\n"
 END: Final = "<!-- the end of the exam -->\n"
+# What the last exam of the process suite has found.
+PROCESS_RESULTS: Final = Path(__file__).with_name("process_results.json")
 
 # What is asked for, and the bug that it is: suite and name.
 ASKED_FOR: Final[dict[str, tuple[tuple[str, str], ...]]] = {
@@ -106,10 +111,15 @@ def with_table(text: str, suites: Sequence[Suite]) -> str:
 
 
 def _lines(suites: Sequence[Suite]) -> Iterator[str]:
-    by_name = {(suite.name, bug.name): _row(suite, bug) for suite in suites for bug in suite.bugs}
+    by_processes = json.loads(PROCESS_RESULTS.read_text())
+    by_name = {
+        (suite.name, bug.name): _row(suite, bug, by_processes)
+        for suite in suites
+        for bug in suite.bugs
+    }
     head = (
-        "| Bug | Replaced method | Simulation | Found as | Seeds |",
-        "| --- | --- | --- | --- | --- |",
+        "| Bug | Replaced method | Simulation | Found as | Seeds | Processes |",
+        "| --- | --- | --- | --- | --- | --- |",
     )
     yield from ("", f"Asked for ({len(ASKED_FOR)}):", "", *head)
     known: dict[tuple[str, str], None] = {}
@@ -125,7 +135,19 @@ def _lines(suites: Sequence[Suite]) -> Iterator[str]:
     yield ""
 
 
-def _row(suite: Suite, bug: Bug) -> str:
+def _row(suite: Suite, bug: Bug, by_processes: dict[str, dict[str, Any]]) -> str:
     found = suite.recorded().get(bug.name, {})
     place = f"`{bug.owner.__name__}.{bug.method}`"
-    return f"| {place} | {suite.level} | {found.get('code', '?')} | {found.get('tried', '?')} |"
+    processes = by_processes.get(f"{suite.name}: {bug.name}")
+    return (
+        f"| {place} | {suite.level} | {found.get('code', '?')} | {found.get('tried', '?')} | "
+        f"{'' if processes is None else _told(processes)} |"
+    )
+
+
+def _told(found: dict[str, Any]) -> str:
+    """By which workload and faults, as what, after how many seeds and seconds."""
+    faults = ", ".join(found["nemeses"])
+    under = "" if faults == "none" else f" under {faults}"
+    seeds = "1 seed" if found["tried"] == 1 else f"{found['tried']} seeds"
+    return f"{found['workload']}{under}: {found['code']}, {seeds}, {found['seconds']} s"
