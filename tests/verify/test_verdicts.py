@@ -146,6 +146,17 @@ def test_too_little(lines: list[str], least: Vacuity, reason: str) -> None:
     assert reason in found[0]
 
 
+def test_a_topic_that_was_made_again_need_not_be_read_to_its_old_end() -> None:
+    """JEP-87. Others must be."""
+    lines = [line.replace("+1:6@1", "") for line in ENOUGH[:8]]
+    lines[3:3] = ["3 send? +1:6@?", "4 poll -1:1=6"]
+    history = Table([*lines, "9 poll -1:0=5 final"]).history
+    least = replace(LEAST, min_acked_values=1)
+    for keys, state in (({0, 1}, "valid"), ({2, 3}, "inconclusive")):
+        expected = Expectations(vacuity=least, recreated_keys=frozenset(keys))
+        assert check(history, expected).state == state
+
+
 def test_the_audit_must_have_read_every_replica() -> None:
     """JEP-87, JEP-11."""
     table = Table(["log 1/1* 0=5 1=6", "log 1/2 0=5 1=6", "replicas 1=3"])
