@@ -85,7 +85,7 @@ exam: $(VENV)/.test  ## does the simulation find every seeded bug within 500 see
 	@$(BIN)/python tests/bugs/exam.py --first-seed $$((0x$$(git rev-parse --short=7 HEAD)))
 
 exam-processes: $(VENV)/.test  ## does the Jepsen-style suite find seeded bugs in real nodes, within five minutes each?
-	@echo "make: the exam of the process suite; about an hour"
+	@echo "make: the exam of the process suite; about half an hour"
 	@$(BIN)/python tests/bugs/process_exam.py --seed $(FIRST_SEED)
 
 spark-jars: $(SPARK_JARS)/pom.xml  ## fetch Spark's own Kafka connector with Maven; spark.jars takes what it prints
