@@ -1,4 +1,4 @@
-"""Access control entries: the numbers that Kafka gives their parts, and which ones a filter means.
+"""Which access control entries a filter means.
 
 Deleting and listing entries go by the same filters.
 """
@@ -11,62 +11,16 @@ from enum import IntEnum
 
 from kraftpy.metadata.image import MetadataImage
 from kraftpy.metadata.records import AccessControlEntryRecord
+from kraftpy.security.acl_terms import (
+    WILDCARD,
+    AclEntry,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
 
-__all__ = [
-    "AclFilter",
-    "AclOperation",
-    "AclPermission",
-    "PatternType",
-    "ResourceType",
-    "is_known",
-]
-
-WILDCARD = "*"
-
-
-class ResourceType(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class PatternType(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class AclOperation(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-
-class AclPermission(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
+__all__ = ["AclFilter", "entry_of", "is_known"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +84,16 @@ class AclFilter:
 def is_known(kind: type[IntEnum], number: int) -> bool:
     """Whether a number, other than UNKNOWN's, is one of a kind's."""
     return 0 < number <= max(kind)
+
+
+def entry_of(record: AccessControlEntryRecord) -> AclEntry:
+    """An entry without its id."""
+    return AclEntry(
+        record.resource_type,
+        record.resource_name,
+        record.pattern_type,
+        record.principal,
+        record.host,
+        record.operation,
+        record.permission_type,
+    )

@@ -8,6 +8,9 @@
 - `replication_quota`: bytes a second between replicas
 - `address_quota`: connections a second from one address
 - `quota_metrics`: all of these under Kafka's names
+- `acl_terms`: the words of access control
+- `acl_index`: its entries, found by resource
+- `authorizer`: who may do what
 
-All of it is sans-I/O: amounts and a `now_ms` go in, delays come out.
+All of it is sans-I/O: amounts and a `now_ms` go in, delays come out; or questions, and verdicts.
 """

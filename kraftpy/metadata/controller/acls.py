@@ -8,16 +8,8 @@ once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, TypeAlias
 
-from kraftpy.metadata.access_control import (
-    AclFilter,
-    AclOperation,
-    AclPermission,
-    PatternType,
-    ResourceType,
-    is_known,
-)
+from kraftpy.metadata.access_control import AclFilter, entry_of, is_known
 from kraftpy.metadata.controller.result import (
     MAX_RECORDS_PER_REQUEST,
     Caller,
@@ -41,15 +33,17 @@ from kraftpy.protocol.schema.k31_delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from kraftpy.security.acl_terms import (
+    CLUSTER_NAME,
+    AclEntry,
+    AclOperation,
+    AclPermission,
+    PatternType,
+    ResourceType,
+)
 from kraftpy.world import Random
 
 __all__ = ["AclControl"]
-
-# The one resource of the type CLUSTER.
-CLUSTER_NAME: Final = "kafka-cluster"
-
-_Entry: TypeAlias = tuple[int, str, int, str, str, int, int]
-"""An entry without its id: what two entries must not have in common."""
 
 
 class AclControl:
@@ -61,7 +55,7 @@ class AclControl:
         self, request: CreateAclsRequest, _caller: Caller
     ) -> ControllerResult[CreateAclsResponse]:
         entries = self._context.image.access_control_entries
-        present = {_entry(record) for record in entries.values()}
+        present = {entry_of(record) for record in entries.values()}
         records: dict[Uuid, AccessControlEntryRecord] = {}
         results = []
         for creation in request.creations:
@@ -112,20 +106,8 @@ class AclControl:
         return ControllerResult(tuple(doomed.values()), answer)
 
 
-def _entry(record: AccessControlEntryRecord) -> _Entry:
-    return (
-        record.resource_type,
-        record.resource_name,
-        record.pattern_type,
-        record.principal,
-        record.host,
-        record.operation,
-        record.permission_type,
-    )
-
-
-def _wanted(creation: AclCreation) -> _Entry:
-    return (
+def _wanted(creation: AclCreation) -> AclEntry:
+    return AclEntry(
         creation.resource_type,
         creation.resource_name,
         creation.resource_pattern_type,
