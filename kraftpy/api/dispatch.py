@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kraftpy.api.access import OPEN_ACCESS, AccessOf
 from kraftpy.api.api_keys import API_VERSIONS_KEY
 from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.api.k18_api_versions import ApiVersionsHandler, FeatureView
@@ -27,6 +28,7 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.frames import decode_request_header, encode_response
 from kraftpy.protocol.registry import API
 from kraftpy.protocol.tables import Request
+from kraftpy.security.authorizer import StandardAuthorizer
 from kraftpy.world import Clock
 
 __all__ = ["Dispatcher"]
@@ -49,7 +51,7 @@ class _ServedApi:
 class Dispatcher:
     """The service of one listener."""
 
-    __slots__ = ("_api_versions", "_clock", "_metrics", "_quotas", "_table")
+    __slots__ = ("_api_versions", "_authorizer", "_clock", "_metrics", "_quotas", "_table")
 
     def __init__(
         self,
@@ -59,13 +61,17 @@ class Dispatcher:
         metrics: RequestMetrics,
         clock: Clock,
         quotas: RequestQuotas | None = None,
+        authorizer: StandardAuthorizer | None = None,
     ) -> None:
-        """Serve these APIs, and ApiVersions to list them; without `quotas`, to whom it may be."""
+        """Serve these APIs, and ApiVersions to list them. Without `quotas` nobody has to wait, and
+        without `authorizer` everybody may do everything.
+        """
         others = list(handlers)
         self._api_versions = ApiVersionsHandler(others, features)
         self._metrics = metrics
         self._clock = clock
         self._quotas = quotas
+        self._authorizer = authorizer
         self._table = {
             handler.api_key: _serve(handler, metrics) for handler in (*others, self._api_versions)
         }
@@ -85,7 +91,9 @@ class Dispatcher:
                 raise BadRequest(_refusal("version not served", api_key, api_version))
             self._refuse_api_versions(correlation_id, answer)
             return
-        charge = None
+        access, charge = OPEN_ACCESS, None
+        if self._authorizer is not None:
+            access = AccessOf(self._authorizer, channel.principal, channel.client_host)
         if self._quotas is not None and self._quotas.are_set:
             charge = self._quotas.charge(
                 channel.principal, len(frame), is_exempt=api.handler.is_exempt
@@ -114,6 +122,7 @@ class Dispatcher:
             metrics=api.metrics,
             clock=self._clock,
             charge=charge,
+            access=access,
         ).serve()
 
     def _refuse_api_versions(self, correlation_id: int, answer: Answer) -> None:

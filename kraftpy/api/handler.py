@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from kraftpy.api.access import OPEN_ACCESS, REFUSALS, Access
 from kraftpy.api.request_quotas import RequestCharge
 from kraftpy.net.service import Answer, Channel, Part
 from kraftpy.observe.request_metrics import ApiMetrics
@@ -25,7 +26,8 @@ from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.frames import encode_response
 from kraftpy.protocol.registry import API
 from kraftpy.protocol.tables import Request, Response
-from kraftpy.world import Clock, InternalInvariant, assert_always
+from kraftpy.security.acl_terms import CLUSTER_NAME, AclOperation, ResourceType
+from kraftpy.world import Clock, InternalInvariant
 
 __all__ = ["ApiError", "Handler", "RequestContext"]
 
@@ -47,6 +49,8 @@ class Handler(ABC):
     api_key: int
     is_exempt = False
     """Whether quotas leave it alone, for it is nodes who ask."""
+    cluster_operation: AclOperation | None = None
+    """What its senders must be allowed to do to the cluster, whatever they ask for."""
 
     @abstractmethod
     def handle(self, request: Any, context: RequestContext) -> Response | None:
@@ -90,6 +94,7 @@ class RequestContext:
         "_is_answered",
         "_metrics",
         "_request",
+        "access",
         "api_version",
         "channel",
         "charge",
@@ -112,6 +117,7 @@ class RequestContext:
         metrics: ApiMetrics,
         clock: Clock,
         charge: RequestCharge | None = None,
+        access: Access = OPEN_ACCESS,
     ) -> None:
         """Without a `charge` there are no quotas."""
         self._handler = handler
@@ -125,6 +131,8 @@ class RequestContext:
         self.client_id = client_id
         self.channel = channel
         self.charge = charge
+        # What the sender may do.
+        self.access = access
         # The request as it came, header included; valid until `handle` returns.
         self.frame = frame
 
@@ -141,7 +149,22 @@ class RequestContext:
 
         Only InternalInvariant passes: our own state can't be trusted any more.
         """
-        self.resume(lambda: self._handler.handle(self._request, self))
+        self.resume(self._handle_if_allowed if self.access.is_limited else self._handle)
+
+    def _handle(self) -> Response | None:
+        return self._handler.handle(self._request, self)
+
+    def _handle_if_allowed(self) -> Response | None:
+        if self._handler.cluster_operation is not None:
+            self.require(self._handler.cluster_operation, ResourceType.CLUSTER)
+        return self._handle()
+
+    def require(
+        self, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME
+    ) -> None:
+        """Go on only if the sender may do that; otherwise the whole request is refused."""
+        if not self.access.may(operation, kind, name):
+            raise ApiError(REFUSALS[kind])
 
     def resume(self, work: Callable[[], Response | None]) -> None:
         """Go on with a request that had to wait for something: as `serve`, with `work`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kraftpy.api.raft_handler import PartitionRaftHandler
 from kraftpy.protocol.ids import ZERO_UUID
 from kraftpy.protocol.schema.k55_describe_quorum import DescribeQuorumResponse
+from kraftpy.security.acl_terms import AclOperation
 
 __all__ = ["DescribeQuorumHandler"]
 
@@ -13,6 +14,7 @@ _FIRST_VERSION_WITH_DIRECTORIES = 2
 
 class DescribeQuorumHandler(PartitionRaftHandler):
     api_key = 55
+    cluster_operation = AclOperation.DESCRIBE
 
     def fit(self, response: DescribeQuorumResponse, version: int) -> None:
         if version >= _FIRST_VERSION_WITH_DIRECTORIES:

@@ -1,7 +1,8 @@
 """Envelope (58) on a controller's listener: a broker hands a client's request on.
 
-What is in it is served as if the client had sent it: with the client's principal and host, by the
-same handlers, and only if its API is meant to be forwarded. The answer travels in the envelope's.
+What is in it is served as if the client had sent it: with the client's principal and host, which
+are what its right to it is judged by, by the same handlers, and only if its API is meant to be
+forwarded. The answer travels in the envelope's.
 The client's quotas hold here, too: the answer says how long it must wait, the broker sees to it.
 One that says NOT_CONTROLLER, anywhere, becomes the envelope's own error instead, so that the broker
 looks for the controller and sends the request there.
@@ -25,6 +26,7 @@ from kraftpy.protocol.registry import API
 from kraftpy.protocol.schema.headers import RequestHeader
 from kraftpy.protocol.schema.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from kraftpy.protocol.tables import Request, Response
+from kraftpy.security.acl_terms import AclOperation
 from kraftpy.world import Clock
 
 __all__ = ["EnvelopeHandler"]
@@ -33,6 +35,7 @@ __all__ = ["EnvelopeHandler"]
 class EnvelopeHandler(Handler):
     api_key = 58
     is_exempt = True
+    cluster_operation = AclOperation.CLUSTER_ACTION
 
     def __init__(
         self,
@@ -79,6 +82,7 @@ class EnvelopeHandler(Handler):
             metrics=self._metrics.api(API[handler.api_key].name),
             clock=self._clock,
             charge=charge,
+            access=context.access.on_behalf(*sender),
         )
         inner.serve()
 

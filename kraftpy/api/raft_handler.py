@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from kraftpy.api.handler import ApiError, Handler, RequestContext
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.raft.inputs import RaftRequest, RaftResponse
+from kraftpy.security.acl_terms import AclOperation
 
 __all__ = ["PartitionRaftHandler", "QuorumMember", "RaftHandler"]
 
@@ -35,6 +36,7 @@ class RaftHandler(Handler):
     """An API of the quorum whose answer has one error code."""
 
     is_exempt = True
+    cluster_operation = AclOperation.CLUSTER_ACTION
 
     def __init__(self, member: QuorumMember) -> None:
         self._member = member

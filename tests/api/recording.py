@@ -17,6 +17,7 @@ from kraftpy.observe.request_metrics import RequestMetrics, RequestRecorder, Req
 from kraftpy.protocol.frames import decode_response, encode_request
 from kraftpy.protocol.registry import API
 from kraftpy.protocol.tables import Request, Response
+from kraftpy.security.authorizer import StandardAuthorizer
 from kraftpy.world.real_clock import RealClock
 
 
@@ -113,6 +114,7 @@ class Bench:
     features: FeatureView = field(default_factory=lone_node)
     channel: RecordingChannel = field(default_factory=RecordingChannel)
     registry: MetricRegistry = field(default_factory=MetricRegistry)
+    authorizer: StandardAuthorizer | None = None
 
     def __post_init__(self) -> None:
         self.dispatcher = Dispatcher(
@@ -120,6 +122,7 @@ class Bench:
             features=self.features,
             metrics=RequestMetrics(self.registry),
             clock=RealClock(),
+            authorizer=self.authorizer,
         )
 
     def serve(self, frame: bytes) -> RecordingAnswer:
