@@ -22,6 +22,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias, cast
 
+from kraftpy.api.access import Access
 from kraftpy.api.handler import ApiError, Handler, RequestContext
 from kraftpy.api.leader_hints import LeaderHints, is_misdirected
 from kraftpy.api.partition_view import INTERNAL_TOPICS
@@ -49,10 +50,12 @@ from kraftpy.protocol.schema.k00_produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from kraftpy.records.errors import RecordDataError
 from kraftpy.records.validation import single_batch
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 from kraftpy.world import Buffer, Clock
 
 __all__ = ["ProduceHandler"]
@@ -242,9 +245,14 @@ class ProduceHandler(Handler):
         """
         version = context.api_version
         replicas = self._replicas
+        limited = context.access if context.access.is_limited else None
+        if limited is not None and _is_transactional(request, version):
+            transactional_id = request.transactional_id or ""
+            context.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         appends = []
         is_transactional = False
         for topic in request.topic_data:
+            may_write = limited is None or self._may_write(topic, limited)
             results: list[PartitionProduceResponse] = []
             answer.responses.append(
                 TopicProduceResponse(
@@ -254,6 +262,9 @@ class ProduceHandler(Handler):
             for data in topic.partition_data:
                 result = PartitionProduceResponse(index=data.index, base_offset=-1)
                 results.append(result)
+                if not may_write:
+                    fail(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    continue
                 if version >= _FIRST_VERSION_BY_ID:
                     found = replicas.lookup_by_id(topic.topic_id, data.index)
                 else:
@@ -279,6 +290,11 @@ class ProduceHandler(Handler):
         if is_transactional and request.transactional_id is None:
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return appends
+
+    def _may_write(self, topic: TopicProduceData, access: Access) -> bool:
+        """One whose id nobody knows is not refused for that reason."""
+        name = self._hints.name_of(topic.name, topic.topic_id)
+        return name is None or access.may(AclOperation.WRITE, ResourceType.TOPIC, name)
 
     def _append(self, each: ProduceAppend, acks: int, now_ms: int) -> AppendInfo | None:
         partition, result = each.partition, each.result
@@ -377,6 +393,18 @@ class ProduceHandler(Handler):
         for topic in response.responses:
             for result in topic.partition_responses:
                 yield result.error_code
+
+
+def _is_transactional(request: ProduceRequest, version: int) -> bool:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            try:
+                batch = single_batch(cast("_Records", data.records), produce_version=version)
+            except RecordDataError:
+                continue
+            if batch.is_transactional:
+                return True
+    return False
 
 
 def _end_without_answer(answer: ProduceResponse, context: RequestContext) -> None:

@@ -13,10 +13,11 @@ The metadata log is fetched from controllers, elsewhere (k01_fetch_metadata.py).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
+from kraftpy.api.access import Access
 from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.api.leader_hints import LeaderHints, is_misdirected
 from kraftpy.broker.delayed_fetch import DelayedFetch
@@ -44,6 +45,7 @@ from kraftpy.protocol.schema.k01_fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 from kraftpy.world import Clock, FileSlice, InternalInvariant
 
 __all__ = ["FetchHandler"]
@@ -143,6 +145,7 @@ class FetchHandler(Handler):
             is_by_id=version >= _FIRST_VERSION_BY_ID,
             is_for_leader=replica_id >= 0 or version < _FIRST_VERSION_WITH_RACK,
             rack_id="" if replica_id >= 0 else request.rack_id,
+            may_read=_readable(context.access, replica_id) if context.access.is_limited else None,
         )
 
     def _wait(self, fetch: _Fetch, max_wait_ms: int, result: FetchResult) -> None:
@@ -331,6 +334,13 @@ class _Fetch:
             log.exception("a fetch failed after its wait %s", self.context.describe())
             if not self.context.is_answered:
                 self.context.respond_error(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _readable(access: Access, replica_id: int) -> Callable[[str], bool]:
+    """Followers read everything, or nothing."""
+    if replica_id >= 0:
+        return lambda _topic: access.may_cluster(AclOperation.CLUSTER_ACTION)
+    return lambda topic: access.may(AclOperation.READ, ResourceType.TOPIC, topic)
 
 
 def _cold_slices(result: FetchResult) -> Iterator[FileSlice]:

@@ -44,6 +44,7 @@ from kraftpy.protocol.schema.k02_list_offsets import (
 )
 from kraftpy.records.batch import NO_TIMESTAMP
 from kraftpy.records.errors import RecordDataError
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 from kraftpy.world import Clock
 
 __all__ = ["ListOffsetsHandler"]
@@ -138,9 +139,13 @@ class ListOffsetsHandler(Handler):
         pending = []
         for topic in request.topics:
             answers = []
+            may_describe = context.access.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
             for wanted in topic.partitions:
                 answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
                 answers.append(answer)
+                if not may_describe:
+                    answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    continue
                 if counts[topic.name, wanted.partition_index] > 1:
                     answer.error_code = ErrorCode.INVALID_REQUEST
                     continue

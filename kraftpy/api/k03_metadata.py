@@ -4,6 +4,9 @@ A topic is asked for by name, or from version 12 on by id. The list of topics me
 null, and in version 0, which can't say null, when it is empty (NET-79). Brokers are listed with the
 address of the listener that the request came in on (NET-80).
 
+With an authorizer, topics that the sender may not describe are left out of "all", and refused when
+asked for, whether they exist or not. To have a topic created one must be allowed to create it.
+
 A topic that isn't there is created if the request and the node's settings allow it, which takes
 longer than the answer: LEADER_NOT_AVAILABLE makes the client ask again (NET-77).
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraftpy.api.cluster import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kraftpy.api.access import Access
 from kraftpy.api.handler import ApiError, Handler, RequestContext
 from kraftpy.api.partition_view import INTERNAL_TOPICS, ListenerView, PartitionView
 from kraftpy.broker.envelope import Sender
@@ -22,7 +25,7 @@ from kraftpy.metadata.controller.topic_names import wrong_name
 from kraftpy.metadata.image import TopicImage
 from kraftpy.metadata.records import PartitionRecord
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.ids import ZERO_UUID
+from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.protocol.schema.k03_metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -30,6 +33,7 @@ from kraftpy.protocol.schema.k03_metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["MetadataHandler"]
 
@@ -62,11 +66,13 @@ class MetadataHandler(Handler):
             topics=self._topics(request, context),
         )
         if request.include_cluster_authorized_operations:
-            answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+            answer.cluster_authorized_operations = context.access.cluster_operations()
         if request.include_topic_authorized_operations:
             for topic in answer.topics:
-                if topic.error_code == ErrorCode.NONE:
-                    topic.topic_authorized_operations = TOPIC_OPERATIONS
+                if topic.error_code == ErrorCode.NONE and topic.name is not None:
+                    topic.topic_authorized_operations = context.access.operations(
+                        ResourceType.TOPIC, topic.name
+                    )
         return answer
 
     def error_answer(
@@ -103,29 +109,47 @@ class MetadataHandler(Handler):
         view = ListenerView(image, context.channel.listener_name, self._cluster.suspected())
         asked = request.topics
         if asked is None or (version == 0 and not asked):
-            return [_topic(view, topic, version) for topic in image.topics.values()]
+            return [
+                _topic(view, topic, version)
+                for topic in image.topics.values()
+                if _may_describe(context.access, topic.name, is_probe=True)
+            ]
         ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
         if ids:
             # With one topic id in the request, names in it are not looked at, as in Kafka.
-            return [
-                MetadataResponseTopic(
-                    error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
-                )
-                if (found := image.topic_by_id(topic_id)) is None
-                else _topic(view, found, version)
-                for topic_id in ids
-            ]
+            return [self._topic_by_id(view, topic_id, context) for topic_id in ids]
         names = list(dict.fromkeys(topic.name or "" for topic in asked))
-        missing = [name for name in names if name not in image.topics]
+        hidden = {
+            name: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            for name in names
+            if not _may_describe(context.access, name)
+        }
+        missing = [name for name in names if name not in image.topics and name not in hidden]
         codes = self._missing(missing, request, context)
+        codes |= hidden
         return [
             MetadataResponseTopic(
-                error_code=codes[name], name=name, is_internal=name in INTERNAL_TOPICS
+                error_code=codes[name],
+                name=name,
+                is_internal=name in INTERNAL_TOPICS and name not in hidden,
             )
             if name in codes
             else _topic(view, image.topics[name], version)
             for name in names
         ]
+
+    def _topic_by_id(
+        self, view: ListenerView, topic_id: Uuid, context: RequestContext
+    ) -> MetadataResponseTopic:
+        found = self._cluster.image.topic_by_id(topic_id)
+        if found is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+        elif not _may_describe(context.access, found.name):
+            # Ids are no secret, names are.
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        else:
+            return _topic(view, found, context.api_version)
+        return MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id)
 
     def _missing(
         self, names: list[str], request: MetadataRequest, context: RequestContext
@@ -141,10 +165,27 @@ class MetadataHandler(Handler):
             possible = [
                 name for name, code in codes.items() if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             ]
+            denied = _not_creatable(context.access, possible)
+            codes |= denied
             channel = context.channel
             sender = Sender(channel.principal, channel.client_host)
-            codes |= self._creation.create(possible, sender)
+            allowed = [name for name in possible if name not in denied]
+            codes |= self._creation.create(allowed, sender)
         return codes
+
+
+def _may_describe(access: Access, name: str, *, is_probe: bool = False) -> bool:
+    return access.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_probe=is_probe)
+
+
+def _not_creatable(access: Access, names: list[str]) -> dict[str, ErrorCode]:
+    if access.may_cluster(AclOperation.CREATE, is_probe=True):
+        return {}
+    return {
+        name: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for name in names
+        if not access.may(AclOperation.CREATE, ResourceType.TOPIC, name)
+    }
 
 
 def _check_topics(request: MetadataRequest, version: int) -> None:

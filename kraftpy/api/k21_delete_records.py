@@ -24,6 +24,7 @@ from kraftpy.protocol.schema.k21_delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["DeleteRecordsHandler"]
 
@@ -44,11 +45,15 @@ class DeleteRecordsHandler(Handler):
         pending = []
         for topic in request.topics:
             results = []
+            may_delete = context.access.may(AclOperation.DELETE, ResourceType.TOPIC, topic.name)
             for wanted in topic.partitions:
                 result = DeleteRecordsPartitionResult(
                     partition_index=wanted.partition_index, low_watermark=UNKNOWN
                 )
                 results.append(result)
+                if not may_delete:
+                    result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    continue
                 try:
                     deletion = self._delete(topic.name, wanted, result)
                 except (ReplicaError, LogError) as error:

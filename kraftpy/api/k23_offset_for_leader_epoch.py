@@ -15,8 +15,10 @@ from kraftpy.protocol.schema.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["OffsetForLeaderEpochHandler"]
 
@@ -30,15 +32,18 @@ class OffsetForLeaderEpochHandler(Handler):
     def handle(
         self, request: OffsetForLeaderEpochRequest, context: RequestContext
     ) -> OffsetForLeaderEpochResponse:
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=[self._end(topic.topic, wanted) for wanted in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+        # Nodes may ask for everything, consumers for what they may know of.
+        access = context.access
+        is_of_node = access.may_cluster(AclOperation.CLUSTER_ACTION, is_probe=True)
+        response = OffsetForLeaderEpochResponse()
+        for topic in request.topics:
+            name = topic.topic
+            if is_of_node or access.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+                ends = [self._end(name, wanted) for wanted in topic.partitions]
+            else:
+                ends = _refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            response.topics.append(OffsetForLeaderTopicResult(topic=name, partitions=ends))
+        return response
 
     def _end(self, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
         answer = EpochEndOffset(partition=wanted.partition)
@@ -65,13 +70,7 @@ class OffsetForLeaderEpochHandler(Handler):
     ) -> OffsetForLeaderEpochResponse:
         return OffsetForLeaderEpochResponse(
             topics=[
-                OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=[
-                        EpochEndOffset(partition=wanted.partition, error_code=code)
-                        for wanted in topic.partitions
-                    ],
-                )
+                OffsetForLeaderTopicResult(topic=topic.topic, partitions=_refused(topic, code))
                 for topic in request.topics
             ]
         )
@@ -80,3 +79,9 @@ class OffsetForLeaderEpochHandler(Handler):
         for topic in response.topics:
             for answer in topic.partitions:
                 yield answer.error_code
+
+
+def _refused(topic: OffsetForLeaderTopic, code: ErrorCode) -> list[EpochEndOffset]:
+    return [
+        EpochEndOffset(partition=wanted.partition, error_code=code) for wanted in topic.partitions
+    ]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kraftpy.api.access import Access
+from kraftpy.api.config_access import refuse_configs
 from kraftpy.api.handler import ApiError, Handler, RequestContext
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.config.definition import ConfigType
@@ -37,6 +39,7 @@ from kraftpy.protocol.schema.k32_describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from kraftpy.security.acl_terms import AclOperation
 
 __all__ = ["DescribeConfigsHandler"]
 
@@ -67,7 +70,9 @@ class DescribeConfigsHandler(Handler):
         self, request: DescribeConfigsRequest, context: RequestContext
     ) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
-            results=[self._describe(resource, request) for resource in request.resources]
+            results=[
+                self._describe(resource, request, context.access) for resource in request.resources
+            ]
         )
 
     def error_answer(
@@ -86,8 +91,13 @@ class DescribeConfigsHandler(Handler):
             yield result.error_code
 
     def _describe(
-        self, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+        self, resource: DescribeConfigsResource, request: DescribeConfigsRequest, access: Access
     ) -> DescribeConfigsResult:
+        refusal = refuse_configs(
+            access, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
+        )
+        if refusal is not None:
+            return _refusal(resource, refusal, refusal.message)
         try:
             found = self._configs_of(resource, request)
         except ApiError as error:

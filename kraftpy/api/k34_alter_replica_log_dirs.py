@@ -27,6 +27,7 @@ from kraftpy.protocol.schema.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from kraftpy.records.errors import RecordDataError
+from kraftpy.security.acl_terms import AclOperation
 
 __all__ = ["AlterReplicaLogDirsHandler"]
 
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 class AlterReplicaLogDirsHandler(Handler):
     api_key = 34
+    cluster_operation = AclOperation.ALTER
 
     def __init__(
         self,

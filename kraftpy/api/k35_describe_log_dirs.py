@@ -26,6 +26,7 @@ from kraftpy.protocol.schema.k35_describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from kraftpy.security.acl_terms import AclOperation
 from kraftpy.world import Disk
 
 __all__ = ["DescribeLogDirsHandler"]
@@ -38,6 +39,7 @@ _LOGS_IN_A_PIECE: Final = 500
 
 class DescribeLogDirsHandler(Handler):
     api_key = 35
+    cluster_operation = AclOperation.DESCRIBE
 
     def __init__(self, logs: LogManager, disk: Disk, *, spawn: Spawn) -> None:
         self._logs = logs

@@ -9,12 +9,14 @@ from kraftpy.protocol.schema.k48_describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+from kraftpy.security.acl_terms import AclOperation
 
 __all__ = ["DescribeClientQuotasHandler"]
 
 
 class DescribeClientQuotasHandler(Handler):
     api_key = 48
+    cluster_operation = AclOperation.DESCRIBE_CONFIGS
 
     def __init__(self, cluster: BrokerMetadata) -> None:
         self._cluster = cluster

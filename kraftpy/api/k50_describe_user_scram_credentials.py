@@ -11,12 +11,14 @@ from kraftpy.protocol.schema.k50_describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from kraftpy.security.acl_terms import AclOperation
 
 __all__ = ["DescribeUserScramCredentialsHandler"]
 
 
 class DescribeUserScramCredentialsHandler(Handler):
     api_key = 50
+    cluster_operation = AclOperation.DESCRIBE
 
     def __init__(self, cluster: BrokerMetadata) -> None:
         self._cluster = cluster

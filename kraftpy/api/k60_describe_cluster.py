@@ -10,7 +10,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from kraftpy.api.cluster import CLUSTER_OPERATIONS
 from kraftpy.api.handler import ApiError, Handler, RequestContext
 from kraftpy.broker.metadata_view import BrokerMetadata, NodeEndpoint
 from kraftpy.protocol.errors import ErrorCode
@@ -19,6 +18,7 @@ from kraftpy.protocol.schema.k60_describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from kraftpy.security.acl_terms import AclOperation
 
 __all__ = ["DescribeBrokersHandler", "DescribeControllersHandler"]
 
@@ -65,7 +65,7 @@ class _DescribeClusterHandler(Handler):
             ],
         )
         if request.include_cluster_authorized_operations:
-            answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+            answer.cluster_authorized_operations = context.access.cluster_operations()
         return answer
 
 
@@ -82,8 +82,9 @@ class DescribeBrokersHandler(_DescribeClusterHandler):
 
 
 class DescribeControllersHandler(_DescribeClusterHandler):
-    """DescribeCluster on a controller's listener."""
+    """DescribeCluster on a controller's listener, where it is for administrators only."""
 
+    cluster_operation = AclOperation.ALTER
     endpoint_type = _CONTROLLERS
 
     def nodes(self, listener_name: str, *, with_fenced: bool) -> Sequence[NodeEndpoint]:

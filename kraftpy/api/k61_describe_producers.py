@@ -14,8 +14,10 @@ from kraftpy.protocol.schema.k61_describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
+    TopicRequest,
     TopicResponse,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["DescribeProducersHandler"]
 
@@ -33,22 +35,26 @@ class DescribeProducersHandler(Handler):
             topics=[
                 TopicResponse(
                     name=topic.name,
-                    partitions=[
-                        self._describe(topic.name, index) for index in topic.partition_indexes
-                    ],
+                    partitions=self._describe_all(topic, context),
                 )
                 for topic in request.topics
             ]
         )
+
+    def _describe_all(
+        self, topic: TopicRequest, context: RequestContext
+    ) -> list[PartitionResponse]:
+        if not context.access.may(AclOperation.READ, ResourceType.TOPIC, topic.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return [_failed(index, code, code.message) for index in topic.partition_indexes]
+        return [self._describe(topic.name, index) for index in topic.partition_indexes]
 
     def _describe(self, topic: str, index: int) -> PartitionResponse:
         partition = self._replicas.lookup((topic, index))
         if wrong_name(topic) is not None:
             partition = ErrorCode.INVALID_TOPIC_EXCEPTION
         if isinstance(partition, ErrorCode):
-            return PartitionResponse(
-                partition_index=index, error_code=partition, error_message=partition.message
-            )
+            return _failed(index, partition, partition.message)
         return PartitionResponse(
             partition_index=index, active_producers=_producers(log_of(partition))
         )
@@ -64,12 +70,7 @@ class DescribeProducersHandler(Handler):
             topics=[
                 TopicResponse(
                     name=topic.name,
-                    partitions=[
-                        PartitionResponse(
-                            partition_index=index, error_code=code, error_message=message
-                        )
-                        for index in topic.partition_indexes
-                    ],
+                    partitions=[_failed(index, code, message) for index in topic.partition_indexes],
                 )
                 for topic in request.topics
             ]
@@ -79,6 +80,10 @@ class DescribeProducersHandler(Handler):
         for topic in response.topics:
             for answer in topic.partitions:
                 yield answer.error_code
+
+
+def _failed(index: int, code: ErrorCode, message: str) -> PartitionResponse:
+    return PartitionResponse(partition_index=index, error_code=code, error_message=message)
 
 
 def _producers(log: PartitionLog) -> list[ProducerState]:

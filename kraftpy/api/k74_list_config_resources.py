@@ -18,6 +18,7 @@ from kraftpy.protocol.schema.k74_list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from kraftpy.security.acl_terms import AclOperation
 
 __all__ = ["ListConfigResourcesHandler"]
 
@@ -26,6 +27,7 @@ _FIRST_VERSION_WITH_TYPES: Final = 1
 
 class ListConfigResourcesHandler(Handler):
     api_key = 74
+    cluster_operation = AclOperation.DESCRIBE_CONFIGS
 
     def __init__(self, cluster: BrokerMetadata) -> None:
         self._cluster = cluster

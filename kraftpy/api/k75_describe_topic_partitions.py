@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from kraftpy.api.cluster import TOPIC_OPERATIONS
 from kraftpy.api.handler import ApiError, Handler, RequestContext
 from kraftpy.api.partition_view import INTERNAL_TOPICS, ListenerView, PartitionView
 from kraftpy.broker.metadata_view import BrokerMetadata
@@ -24,6 +23,7 @@ from kraftpy.protocol.schema.k75_describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["DescribeTopicPartitionsHandler"]
 
@@ -48,7 +48,14 @@ class DescribeTopicPartitionsHandler(Handler):
         view = ListenerView(image, context.channel.listener_name, self._cluster.suspected())
         room = max(1, min(self._max_partitions(), request.response_partition_limit))
         answer = DescribeTopicPartitionsResponse(topics=[])
+        access = context.access
+        refused = []
         for name in _names(image, request):
+            if not access.may(
+                AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_probe=not request.topics
+            ):
+                refused.append(name)
+                continue
             if room == 0:
                 answer.next_cursor = Cursor(topic_name=name, partition_index=0)
                 break
@@ -60,12 +67,20 @@ class DescribeTopicPartitionsHandler(Handler):
             if cursor is not None and cursor.topic_name == name:
                 start = cursor.partition_index
             page = topic.partitions[start : start + room]
-            answer.topics.append(_describe(view, topic, page))
+            described = _describe(view, topic, page)
+            described.topic_authorized_operations = access.operations(ResourceType.TOPIC, name)
+            answer.topics.append(described)
             room -= len(page)
             if start + len(page) < len(topic.partitions):
                 next_index = start + len(page)
                 answer.next_cursor = Cursor(topic_name=name, partition_index=next_index)
                 break
+        if request.topics:
+            # They take no room, since nothing is said of them; not even whether they exist.
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            answer.topics += [
+                DescribeTopicPartitionsResponseTopic(error_code=code, name=name) for name in refused
+            ]
         return answer
 
     def error_answer(
@@ -116,7 +131,6 @@ def _describe(
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[_describe_partition(view.of(each), each) for each in partitions],
-        topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 

@@ -51,6 +51,13 @@ class LeaderHints:
         record = found.partitions[index]
         return record.leader, record.leader_epoch
 
+    def name_of(self, topic: str, topic_id: Uuid) -> str | None:
+        """A topic's name, by which its permissions go; None for an id that is not known."""
+        if topic_id == ZERO_UUID:
+            return topic
+        found = self._cluster.image.topic_by_id(topic_id)
+        return None if found is None else found.name
+
     def endpoints(
         self, leader_ids: Iterable[int], listener_name: str, make: type[_Address]
     ) -> list[_Address]:

@@ -9,7 +9,7 @@ all that was there, and before the answer, which so carries the high watermark t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kraftpy.broker.fetch_sessions import FetchedPartition, FetchSessions, SessionPartition
@@ -49,6 +49,7 @@ _EXPECTED = (
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.OFFSET_OUT_OF_RANGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
 
 
@@ -65,6 +66,8 @@ class FetchTerms:
     # Nobody but the leader may answer: followers want it so, and consumers that know no better.
     is_for_leader: bool
     rack_id: str
+    # Whether the asker may have what is in a topic of that name; None if everybody may.
+    may_read: Callable[[str], bool] | None = None
 
     @property
     def is_of_follower(self) -> bool:
@@ -141,6 +144,8 @@ class FetchReader:
 
     def find(self, fetched: FetchedPartition, terms: FetchTerms) -> Partition | ErrorCode:
         """The replica that answers for a partition."""
+        if terms.may_read is not None and self._is_refused(fetched, terms, terms.may_read):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if terms.is_by_id:
             found = self._replicas.lookup_by_id(fetched.topic_id, fetched.index)
         else:
@@ -158,6 +163,15 @@ class FetchReader:
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         return found
+
+    def _is_refused(
+        self, fetched: FetchedPartition, terms: FetchTerms, may_read: Callable[[str], bool]
+    ) -> bool:
+        """An id that nobody knows is another error."""
+        if not terms.is_by_id:
+            return not may_read(fetched.topic)
+        topic = self._cluster.image.topic_by_id(fetched.topic_id)
+        return topic is not None and not may_read(topic.name)
 
     def holds_back(self, partition: Partition, terms: FetchTerms) -> bool:
         """Whether a follower gets nothing of a partition for now, because too much was sent.
