@@ -23,6 +23,7 @@ from kraftpy.protocol.schema.k08_offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["OffsetCommitHandler"]
 
@@ -42,8 +43,9 @@ class OffsetCommitHandler(GroupHandler):
         self, request: OffsetCommitRequest, context: RequestContext
     ) -> OffsetCommitResponse | None:
         version = context.api_version
+        context.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
         answer = _answer(request, ErrorCode.NONE)
-        topics, pending = self._sort_out(request, answer, version)
+        topics, pending = self._sort_out(request, answer, context)
         if not pending:
             return answer
         existing = OffsetCommitRequest(
@@ -70,19 +72,26 @@ class OffsetCommitHandler(GroupHandler):
         return None
 
     def _sort_out(
-        self, request: OffsetCommitRequest, answer: OffsetCommitResponse, api_version: int
+        self, request: OffsetCommitRequest, answer: OffsetCommitResponse, context: RequestContext
     ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponsePartition]]:
-        """What exists of the request, and the places of that in the answer."""
+        """What exists of the request and may be read, and the places of that in the answer."""
         image = self._cluster.image
-        has_ids = api_version >= _FIRST_VERSION_WITH_IDS
+        has_ids = context.api_version >= _FIRST_VERSION_WITH_IDS
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if has_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         pending: list[OffsetCommitResponsePartition] = []
         kept = []
         for asked, answered in zip(request.topics, answer.topics, strict=True):
             topic = _topic(image, asked, has_ids)
+            name = asked.name if topic is None else topic.name
+            # Of an id that is not known there is no name to ask for.
+            may_read = (has_ids and topic is None) or context.access.may(
+                AclOperation.READ, ResourceType.TOPIC, name
+            )
             partitions = []
             for wanted, result in zip(asked.partitions, answered.partitions, strict=True):
-                if topic is None:
+                if not may_read:
+                    result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                elif topic is None:
                     result.error_code = unknown
                 elif not 0 <= wanted.partition_index < len(topic.partitions):
                     result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kraftpy.api.access import Access
 from kraftpy.api.group_requests import Gathering, GroupHandler, GroupRuntime
 from kraftpy.api.handler import RequestContext
 from kraftpy.broker.coordinator_lookup import CoordinatorLookup
@@ -29,6 +30,7 @@ from kraftpy.protocol.schema.k09_offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["OffsetFetchHandler"]
 
@@ -53,9 +55,13 @@ class OffsetFetchHandler(GroupHandler):
         answers = [OffsetFetchResponseGroup(group_id=each.group_id) for each in asked]
         gathering = Gathering(len(asked), lambda: context.respond(_response(answers, version)))
         for group, answer in zip(asked, answers, strict=True):
-            fetch = _GroupFetch(group, answer, gathering)
+            fetch = _GroupFetch(group, answer, gathering, context.access)
+            if not context.access.may(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id):
+                fetch.done(CoordinatorError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+                continue
             if version >= _FIRST_VERSION_WITH_IDS:
                 fetch.name_topics(self._cluster)
+            fetch.refuse_topics()
             self._fetch(fetch, is_stable=request.require_stable)
 
     def _fetch(self, fetch: _GroupFetch, *, is_stable: bool) -> None:
@@ -103,20 +109,24 @@ class OffsetFetchHandler(GroupHandler):
 class _GroupFetch:
     """One group of a request, and the place of its answer."""
 
-    __slots__ = ("_answer", "_by_id", "_gathering", "_unknown", "group")
+    __slots__ = ("_access", "_answer", "_by_id", "_failed", "_gathering", "_wants_all", "group")
 
     def __init__(
         self,
         group: OffsetFetchRequestGroup,
         answer: OffsetFetchResponseGroup,
         gathering: Gathering,
+        access: Access,
     ) -> None:
         self.group = group
         self._answer = answer
         self._gathering = gathering
-        # With ids in the request: the cluster that knows their names, and topics without one.
+        self._access = access
+        self._wants_all = group.topics is None
+        # With ids in the request: the cluster that knows their names.
         self._by_id: BrokerMetadata | None = None
-        self._unknown: list[OffsetFetchResponseTopics] = []
+        # Topics that the coordinator is not asked for.
+        self._failed: list[OffsetFetchResponseTopics] = []
 
     def name_topics(self, cluster: BrokerMetadata) -> None:
         """The coordinator knows topics by their names. One that has none is not asked for."""
@@ -127,17 +137,35 @@ class _GroupFetch:
         for topic in self.group.topics:
             found = cluster.image.topic_by_id(topic.topic_id)
             if found is None:
-                self._unknown.append(_failed(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+                self._failed.append(_failed(topic, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
                 topic.name = found.name
                 named.append(topic)
         self.group.topics = named
 
+    def refuse_topics(self) -> None:
+        """Take out what the asker may not know of. Of all topics, that is just not told."""
+        if self.group.topics is None or not self._access.is_limited:
+            return
+        allowed = []
+        for topic in self.group.topics:
+            if self._may_describe(topic.name):
+                allowed.append(topic)
+            else:
+                self._failed.append(_failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        self.group.topics = allowed
+
+    def _may_describe(self, name: str, *, is_probe: bool = False) -> bool:
+        return self._access.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_probe=is_probe)
+
     def done(self, found: OffsetFetchResponseGroup | CoordinatorError) -> None:
         if isinstance(found, CoordinatorError):
             _fail(self.group, self._answer, _known_to_consumers(found.code))
         else:
-            self._answer.topics = self._identified(found.topics) + self._unknown
+            topics = found.topics
+            if self._wants_all and self._access.is_limited:
+                topics = [each for each in topics if self._may_describe(each.name, is_probe=True)]
+            self._answer.topics = self._identified(topics) + self._failed
         self._gathering.one_is_there()
 
     def _identified(

@@ -1,6 +1,7 @@
 """FindCoordinator (10): who looks after a group, or after a transactional id.
 
-The first who asks has the internal topic created, and is told to ask again. From version 4 on
+The first who asks has the internal topic created, by the broker itself, since clients need no right
+to do that; and is told to ask again. From version 4 on
 several keys can be asked for at once; before, the answer stands in the response itself.
 """
 
@@ -9,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from kraftpy.api.access import REFUSALS
 from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.broker.coordinator_lookup import CoordinatorLookup
-from kraftpy.broker.envelope import Sender
 from kraftpy.broker.topic_creation import AutoTopicCreation
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k10_find_coordinator import (
@@ -19,6 +20,7 @@ from kraftpy.protocol.schema.k10_find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["GROUP_KEY", "TRANSACTION_KEY", "FindCoordinatorHandler"]
 
@@ -90,6 +92,12 @@ class FindCoordinatorHandler(Handler):
         return key_type in (GROUP_KEY, TRANSACTION_KEY)
 
     def _find(self, key_type: int, key: str, context: RequestContext) -> Coordinator:
+        if key_type == _SHARE_KEY:
+            context.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        else:
+            kind = ResourceType.GROUP if key_type == GROUP_KEY else ResourceType.TRANSACTIONAL_ID
+            if not context.access.may(AclOperation.DESCRIBE, kind, key):
+                return _nobody(key, REFUSALS[kind], REFUSALS[kind].message)
         lookup = self._lookups.get(key_type)
         missing = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if lookup is None:
@@ -97,9 +105,7 @@ class FindCoordinatorHandler(Handler):
         node = lookup.coordinator_of(key, context.channel.listener_name)
         if node is None:
             if not lookup.is_created:
-                channel = context.channel
-                sender = Sender(channel.principal, channel.client_host)
-                self._creation.create([lookup.topic], sender)
+                self._creation.create([lookup.topic])
             return _nobody(key, missing, missing.message)
         return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port)
 

@@ -13,6 +13,7 @@ from kraftpy.coordinator.groups.classic_member import JoinCall
 from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k11_join_group import JoinGroupRequest, JoinGroupResponse
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["JoinGroupHandler"]
 
@@ -24,6 +25,7 @@ class JoinGroupHandler(GroupHandler):
     api_key = 11
 
     def handle(self, request: JoinGroupRequest, context: RequestContext) -> None:
+        context.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
 

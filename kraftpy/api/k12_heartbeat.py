@@ -6,6 +6,7 @@ from kraftpy.api.group_requests import GroupHandler, reply_to
 from kraftpy.api.handler import ApiError, RequestContext
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["HeartbeatHandler"]
 
@@ -14,6 +15,7 @@ class HeartbeatHandler(GroupHandler):
     api_key = 12
 
     def handle(self, request: HeartbeatRequest, context: RequestContext) -> None:
+        context.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         self.write(

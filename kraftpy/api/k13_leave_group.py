@@ -15,6 +15,7 @@ from kraftpy.protocol.schema.k13_leave_group import (
     MemberIdentity,
     MemberResponse,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["LeaveGroupHandler"]
 
@@ -25,6 +26,7 @@ class LeaveGroupHandler(GroupHandler):
     api_key = 13
 
     def handle(self, request: LeaveGroupRequest, context: RequestContext) -> None:
+        context.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         if context.api_version < _FIRST_VERSION_WITH_MEMBERS:

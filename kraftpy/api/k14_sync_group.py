@@ -8,6 +8,7 @@ from kraftpy.api.group_requests import GroupHandler, reply_to
 from kraftpy.api.handler import ApiError, RequestContext
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["SyncGroupHandler"]
 
@@ -18,11 +19,12 @@ class SyncGroupHandler(GroupHandler):
     api_key = 14
 
     def handle(self, request: SyncGroupRequest, context: RequestContext) -> None:
-        if not request.group_id:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID)
         is_unsaid = request.protocol_type is None or request.protocol_name is None
         if is_unsaid and context.api_version >= _FIRST_VERSION_WITH_PROTOCOL:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        context.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
         reply = reply_to(context)
         self.write(request.group_id, lambda machine: machine.classic.sync(request, reply), reply)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kraftpy.api.cluster import GROUP_OPERATIONS
 from kraftpy.api.group_requests import GroupHandler
 from kraftpy.api.handler import RequestContext
 from kraftpy.coordinator.outcome import CoordinatorError
@@ -15,6 +14,7 @@ from kraftpy.protocol.schema.k15_describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["DescribeGroupsHandler"]
 
@@ -27,14 +27,20 @@ class DescribeGroupsHandler(GroupHandler):
     def handle(
         self, request: DescribeGroupsRequest, context: RequestContext
     ) -> DescribeGroupsResponse:
-        groups = [self._describe(group_id, context.api_version) for group_id in request.groups]
+        groups = [self._describe(group_id, context) for group_id in request.groups]
         if request.include_authorized_operations:
             for group in groups:
                 if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = GROUP_OPERATIONS
+                    group.authorized_operations = context.access.operations(
+                        ResourceType.GROUP, group.group_id
+                    )
         return DescribeGroupsResponse(groups=groups)
 
-    def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
+    def _describe(self, group_id: str, context: RequestContext) -> DescribedGroup:
+        api_version = context.api_version
+        if not context.access.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return _failed(group_id, code, code.message, api_version)
         try:
             (group,) = self.read(
                 group_id, lambda machine: machine.listing.describe([group_id], api_version)

@@ -7,6 +7,7 @@ from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["ListGroupsHandler"]
 
@@ -18,7 +19,10 @@ class ListGroupsHandler(Handler):
         self._runtime = runtime
 
     def handle(self, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-        """While some are being loaded, those that are there, and an error."""
+        """While some are being loaded, those that are there, and an error.
+
+        Who may not describe the cluster sees the groups that he may describe (NET-75).
+        """
         answer = ListGroupsResponse()
         for shard in self._runtime.shards():
             try:
@@ -30,4 +34,13 @@ class ListGroupsHandler(Handler):
             except CoordinatorError as error:
                 if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     answer.error_code = error.code
+        access = context.access
+        if not access.may_cluster(AclOperation.DESCRIBE, is_probe=True):
+            answer.groups = [
+                group
+                for group in answer.groups
+                if access.may(
+                    AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id, is_probe=True
+                )
+            ]
         return answer

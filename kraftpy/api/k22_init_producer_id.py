@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraftpy.api.handler import Handler, RequestContext
+from kraftpy.api.handler import ApiError, Handler, RequestContext
 from kraftpy.broker.producer_ids import ProducerIds
 from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.coordinator.transactions.identities import Claim, Identity
@@ -18,6 +18,7 @@ from kraftpy.protocol.schema.k22_init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["InitProducerIdHandler"]
 
@@ -35,6 +36,7 @@ class InitProducerIdHandler(Handler):
     def handle(
         self, request: InitProducerIdRequest, context: RequestContext
     ) -> InitProducerIdResponse | None:
+        _check_access(request, context)
         # An id without an epoch, or the other way round, is nobody's identity.
         if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
             return _refusal(ErrorCode.INVALID_REQUEST)
@@ -77,6 +79,17 @@ class InitProducerIdHandler(Handler):
         self, request: InitProducerIdRequest, context: RequestContext, code: ErrorCode, message: str
     ) -> InitProducerIdResponse:
         return _refusal(code)
+
+
+def _check_access(request: InitProducerIdRequest, context: RequestContext) -> None:
+    """Who may write to any topic may be idempotent, too."""
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        context.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    elif not context.access.may_cluster(
+        AclOperation.IDEMPOTENT_WRITE, is_probe=True
+    ) and not context.access.may_any(AclOperation.WRITE, ResourceType.TOPIC):
+        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def _refusal(code: ErrorCode) -> InitProducerIdResponse:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
+from kraftpy.api.access import OPEN_ACCESS, Access
 from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.api.transaction_errors import for_version
 from kraftpy.broker.metadata_view import BrokerMetadata
@@ -29,6 +30,7 @@ from kraftpy.protocol.schema.k24_add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["AddPartitionsToTxnHandler"]
 
@@ -47,6 +49,14 @@ class AddPartitionsToTxnHandler(Handler):
 
     def handle(self, request: AddPartitionsToTxnRequest, context: RequestContext) -> None:
         version = context.api_version
+        if version >= _FIRST_VERSION_OF_BROKERS:
+            context.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        else:
+            context.require(
+                AclOperation.WRITE,
+                ResourceType.TRANSACTIONAL_ID,
+                request.v3_and_below_transactional_id,
+            )
         asked = _transactions_of(request, version)
         results: dict[int, AddPartitionsToTxnResult] = {}
 
@@ -65,12 +75,12 @@ class AddPartitionsToTxnHandler(Handler):
         if not asked:
             context.respond(AddPartitionsToTxnResponse())
         for index, each in enumerate(asked):
-            self._serve(each, version, partial(answered, index))
+            self._serve(each, context, partial(answered, index))
 
     def _serve(
         self,
         each: AddPartitionsToTxnTransaction,
-        version: int,
+        context: RequestContext,
         reply: Callable[[_Verdicts], None],
     ) -> None:
         names = [(topic.name, index) for topic in each.topics for index in topic.partitions]
@@ -80,16 +90,16 @@ class AddPartitionsToTxnHandler(Handler):
             code = answer.code if isinstance(answer, CoordinatorError) else answer
             reply(dict.fromkeys(names, code))
 
-        unknown = self._unknown(names)
-        if unknown:
-            reply(unknown)
+        is_broker = context.api_version >= _FIRST_VERSION_OF_BROKERS
+        refused = self._refused(names, OPEN_ACCESS if is_broker else context.access)
+        if refused:
+            reply(refused)
         elif each.verify_only:
             try:
                 reply(self._transactions.verify_partitions(each.transactional_id, identity, names))
             except CoordinatorError as error:
                 added(error)
         else:
-            is_broker = version >= _FIRST_VERSION_OF_BROKERS
             self._transactions.add_partitions(
                 each.transactional_id,
                 identity,
@@ -98,20 +108,21 @@ class AddPartitionsToTxnHandler(Handler):
                 client_version=FIRST_VERSION_WITH_EPOCH_BUMP if is_broker else _OF_OLD_CLIENTS,
             )
 
-    def _unknown(self, names: Sequence[TopicPartition]) -> _Verdicts:
-        """What to answer if a partition does not exist; then the others are not added either."""
+    def _refused(self, names: Sequence[TopicPartition], access: Access) -> _Verdicts:
+        """What to answer if a partition may not be written to, or does not exist; then the others
+        are not added either.
+        """
         topics = self._cluster.image.topics
-        unknown = [
-            (topic, index)
-            for topic, index in names
-            if (found := topics.get(topic)) is None or not 0 <= index < len(found.partitions)
-        ]
-        if not unknown:
+        refused: dict[TopicPartition, ErrorCode] = {}
+        for topic, index in names:
+            found = topics.get(topic)
+            if not access.may(AclOperation.WRITE, ResourceType.TOPIC, topic):
+                refused[topic, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif found is None or not 0 <= index < len(found.partitions):
+                refused[topic, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not refused:
             return {}
-        return {
-            **dict.fromkeys(names, ErrorCode.OPERATION_NOT_ATTEMPTED),
-            **dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        }
+        return {**dict.fromkeys(names, ErrorCode.OPERATION_NOT_ATTEMPTED), **refused}
 
     def error_answer(
         self,

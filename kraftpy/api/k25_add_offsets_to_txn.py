@@ -16,6 +16,7 @@ from kraftpy.protocol.schema.k25_add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["AddOffsetsToTxnHandler"]
 
@@ -28,6 +29,9 @@ class AddOffsetsToTxnHandler(Handler):
         self._groups = groups
 
     def handle(self, request: AddOffsetsToTxnRequest, context: RequestContext) -> None:
+        context.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        context.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
+
         def added(answer: ErrorCode | CoordinatorError) -> None:
             code = answer.code if isinstance(answer, CoordinatorError) else answer
             context.respond(

@@ -12,6 +12,7 @@ from kraftpy.coordinator.transactions.identities import Identity
 from kraftpy.coordinator.transactions.service import TransactionService
 from kraftpy.coordinator.transactions.state import FIRST_VERSION_WITH_EPOCH_BUMP
 from kraftpy.protocol.schema.k26_end_txn import EndTxnRequest, EndTxnResponse
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["EndTxnHandler"]
 
@@ -27,6 +28,7 @@ class EndTxnHandler(Handler):
 
     def handle(self, request: EndTxnRequest, context: RequestContext) -> None:
         version = context.api_version
+        context.require(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
 
         def ended(answer: Identity | CoordinatorError) -> None:
             if isinstance(answer, CoordinatorError):

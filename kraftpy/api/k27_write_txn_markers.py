@@ -17,6 +17,7 @@ from kraftpy.protocol.schema.k27_write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["WriteTxnMarkersHandler"]
 
@@ -29,6 +30,8 @@ class WriteTxnMarkersHandler(Handler):
         self._writer = writer
 
     def handle(self, request: WriteTxnMarkersRequest, context: RequestContext) -> None:
+        if not context.access.may_cluster(AclOperation.ALTER, is_probe=True):
+            context.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
         self._writer.write(request, context.respond)
 
     def error_answer(

@@ -35,6 +35,7 @@ from kraftpy.protocol.schema.k28_txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from kraftpy.records.batch import NO_SEQUENCE
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["TxnOffsetCommitHandler"]
 
@@ -68,10 +69,19 @@ class TxnOffsetCommitHandler(Handler):
     def handle(
         self, request: TxnOffsetCommitRequest, context: RequestContext
     ) -> TxnOffsetCommitResponse | None:
+        access, kind = context.access, ResourceType.TRANSACTIONAL_ID
+        context.require(AclOperation.WRITE, kind, request.transactional_id)
+        context.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
         if request.group_id == "":
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        request.topics, unknown = _sorted_out(request.topics, self._cluster.image)
+        allowed: list[TxnOffsetCommitRequestTopic] = []
+        denied: list[TxnOffsetCommitRequestTopic] = []
+        for topic in request.topics:
+            may_read = access.may(AclOperation.READ, ResourceType.TOPIC, topic.name)
+            (allowed if may_read else denied).append(topic)
+        request.topics, unknown = _sorted_out(allowed, self._cluster.image)
         failed = _refused(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        failed += _refused(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if not request.topics:
             return TxnOffsetCommitResponse(topics=failed)
 

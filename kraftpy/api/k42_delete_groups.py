@@ -13,6 +13,7 @@ from kraftpy.protocol.schema.k42_delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["DeleteGroupsHandler"]
 
@@ -26,7 +27,11 @@ class DeleteGroupsHandler(GroupHandler):
         answer = DeleteGroupsResponse(results=list(results.values()))
         gathering = Gathering(len(group_ids), lambda: context.respond(answer))
         for group_id in group_ids:
-            self._delete(group_id, results[group_id], gathering)
+            if context.access.may(AclOperation.DELETE, ResourceType.GROUP, group_id):
+                self._delete(group_id, results[group_id], gathering)
+            else:
+                results[group_id].error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+                gathering.one_is_there()
 
     def _delete(self, group_id: str, result: DeletableGroupResult, gathering: Gathering) -> None:
         def reply(answer: list[DeletableGroupResult] | CoordinatorError) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from kraftpy.api.access import Access
 from kraftpy.api.group_requests import GroupHandler, GroupRuntime
 from kraftpy.api.handler import ApiError, RequestContext
 from kraftpy.broker.coordinator_lookup import CoordinatorLookup
@@ -12,11 +13,13 @@ from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k47_offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["OffsetDeleteHandler"]
 
@@ -31,23 +34,32 @@ class OffsetDeleteHandler(GroupHandler):
         self._cluster = cluster
 
     def handle(self, request: OffsetDeleteRequest, context: RequestContext) -> None:
+        context.require(AclOperation.DELETE, ResourceType.GROUP, request.group_id)
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        unknown = self._take_unknown(request)
+        failed = self._take_failed(request, context.access)
 
         def reply(answer: OffsetDeleteResponse | CoordinatorError) -> None:
             if isinstance(answer, CoordinatorError):
                 context.respond_error(answer.code, answer.message)
             else:
-                answer.topics += unknown
+                answer.topics += failed
                 context.respond(answer)
 
         self.write(request.group_id, lambda machine: machine.offsets.delete(request), reply)
 
-    def _take_unknown(self, request: OffsetDeleteRequest) -> list[OffsetDeleteResponseTopic]:
-        """Take partitions that do not exist out of the request; returns the answers for them."""
-        unknown, known = [], []
+    def _take_failed(
+        self, request: OffsetDeleteRequest, access: Access
+    ) -> list[OffsetDeleteResponseTopic]:
+        """Take partitions that may not be read, or do not exist, out of the request; returns the
+        answers for them.
+        """
+        failed, known = [], []
         for topic in request.topics:
+            if not access.may(AclOperation.READ, ResourceType.TOPIC, topic.name):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                failed.append(_failed(topic.name, topic.partitions, code))
+                continue
             image = self._cluster.image.topics.get(topic.name)
             indexes = range(0 if image is None else len(image.partitions))
             there = [each for each in topic.partitions if each.partition_index in indexes]
@@ -55,19 +67,24 @@ class OffsetDeleteHandler(GroupHandler):
             if there:
                 known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=there))
             if missing:
-                results = [
-                    OffsetDeleteResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    )
-                    for each in missing
-                ]
-                unknown.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
+                failed.append(_failed(topic.name, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         request.topics = known
-        return unknown
+        return failed
 
     def error_codes(self, response: OffsetDeleteResponse) -> Iterator[int]:
         yield response.error_code
         for topic in response.topics:
             for partition in topic.partitions:
                 yield partition.error_code
+
+
+def _failed(
+    topic: str, partitions: Iterable[OffsetDeleteRequestPartition], code: ErrorCode
+) -> OffsetDeleteResponseTopic:
+    return OffsetDeleteResponseTopic(
+        name=topic,
+        partitions=[
+            OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
+            for each in partitions
+        ],
+    )

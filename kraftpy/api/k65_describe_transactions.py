@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kraftpy.api.access import Access
 from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.coordinator.outcome import CoordinatorError
 from kraftpy.coordinator.transactions.service import TransactionService
@@ -14,6 +15,7 @@ from kraftpy.protocol.schema.k65_describe_transactions import (
     TopicData,
     TransactionState,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["DescribeTransactionsHandler"]
 
@@ -28,10 +30,15 @@ class DescribeTransactionsHandler(Handler):
         self, request: DescribeTransactionsRequest, context: RequestContext
     ) -> DescribeTransactionsResponse:
         return DescribeTransactionsResponse(
-            transaction_states=[self._describe(each) for each in request.transactional_ids]
+            transaction_states=[
+                self._describe(each, context.access) for each in request.transactional_ids
+            ]
         )
 
-    def _describe(self, transactional_id: str) -> TransactionState:
+    def _describe(self, transactional_id: str, access: Access) -> TransactionState:
+        """Without the topics that the asker may not describe."""
+        if not access.may(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            return _failed(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if transactional_id == "":
             return _failed(transactional_id, ErrorCode.INVALID_REQUEST)
         try:
@@ -48,6 +55,7 @@ class DescribeTransactionsHandler(Handler):
             topics=[
                 TopicData(topic=topic, partitions=list(indexes))
                 for topic, indexes in found.partitions.items()
+                if access.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
             ],
         )
 

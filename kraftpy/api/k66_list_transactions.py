@@ -1,4 +1,4 @@
-"""ListTransactions (66): the transactional ids that this broker coordinates.
+"""ListTransactions (66): the transactional ids of this broker that the asker may know of.
 
 Ids may be asked for by a pattern. RE2 takes time in proportion to the id, but ids are many, and as
 long as clients like: so they are matched in the background, one after the other.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from kraftpy.api.access import Access
 from kraftpy.api.handler import Handler, RequestContext
 from kraftpy.coordinator.groups.regex_pattern import Pattern, compile_pattern
 from kraftpy.coordinator.outcome import CoordinatorError
@@ -19,6 +20,7 @@ from kraftpy.protocol.schema.k66_list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["ListTransactionsHandler"]
 
@@ -47,10 +49,17 @@ class ListTransactionsHandler(Handler):
             found = self._transactions.list_all(wanted)
         except CoordinatorError as error:
             return ListTransactionsResponse(error_code=error.code)
+        if context.access.is_limited:
+            found = [each for each in found if _may_describe(each, context.access)]
         if pattern is None:
             return _response(wanted, found)
         self._defer(_respond_matching(pattern, wanted, found, context))
         return None
+
+
+def _may_describe(each: Transaction, access: Access) -> bool:
+    kind = ResourceType.TRANSACTIONAL_ID
+    return access.may(AclOperation.DESCRIBE, kind, each.transactional_id, is_probe=True)
 
 
 def _respond_matching(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraftpy.api.cluster import GROUP_OPERATIONS
+from kraftpy.api.access import Access
 from kraftpy.api.group_requests import GroupHandler
 from kraftpy.api.handler import RequestContext
 from kraftpy.coordinator.outcome import CoordinatorError
@@ -14,6 +14,7 @@ from kraftpy.protocol.schema.k69_consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
+from kraftpy.security.acl_terms import AclOperation, ResourceType
 
 __all__ = ["ConsumerGroupDescribeHandler"]
 
@@ -24,20 +25,28 @@ class ConsumerGroupDescribeHandler(GroupHandler):
     def handle(
         self, request: ConsumerGroupDescribeRequest, context: RequestContext
     ) -> ConsumerGroupDescribeResponse:
-        groups = [self._describe(group_id) for group_id in request.group_ids]
+        groups = [self._describe(group_id, context.access) for group_id in request.group_ids]
         if request.include_authorized_operations:
             for group in groups:
                 if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = GROUP_OPERATIONS
+                    group.authorized_operations = context.access.operations(
+                        ResourceType.GROUP, group.group_id
+                    )
         return ConsumerGroupDescribeResponse(groups=groups)
 
-    def _describe(self, group_id: str) -> DescribedGroup:
+    def _describe(self, group_id: str, access: Access) -> DescribedGroup:
+        if not access.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return _failed(group_id, code, code.message)
         if not group_id:
             return _failed(group_id, ErrorCode.INVALID_GROUP_ID, None)
         try:
             (group,) = self.read(group_id, lambda machine: machine.consumers.describe([group_id]))
         except CoordinatorError as error:
             return _failed(group_id, error.code, error.message)
+        if access.is_limited and not _may_describe_topics(group, access):
+            reason = "the group reads topics that the asker may not describe"
+            return _failed(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, reason)
         return group
 
     def error_answer(
@@ -54,6 +63,19 @@ class ConsumerGroupDescribeHandler(GroupHandler):
     def error_codes(self, response: ConsumerGroupDescribeResponse) -> Iterator[int]:
         for group in response.groups:
             yield group.error_code
+
+
+def _may_describe_topics(group: DescribedGroup, access: Access) -> bool:
+    """Whether all topics may be described that the members have, or are to have."""
+    names = {
+        each.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for each in assignment.topic_partitions
+    }
+    return all(
+        access.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)
+    )
 
 
 def _failed(group_id: str, code: ErrorCode, message: str | None) -> DescribedGroup:

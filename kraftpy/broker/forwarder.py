@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import trio
 
@@ -21,6 +21,7 @@ from kraftpy.client.core import VersionRange
 from kraftpy.client.errors import UnsupportedVersion
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k58_envelope import EnvelopeRequest, EnvelopeResponse
+from kraftpy.protocol.tables import Request
 from kraftpy.world import Buffer, InternalInvariant
 
 __all__ = ["FORWARDING_TIMEOUT_MS", "Forwarder", "ForwardingReply"]
@@ -46,6 +47,12 @@ class Forwarder:
         """Send a request's bytes, which are copied. `reply` is called once, by another task."""
         self._nursery.start_soon(self._carry, seal(frame, sender), reply, timeout_ms)
 
+    def ask(
+        self, request: Request, reply: Callable[[Any | ErrorCode], None], *, timeout_ms: int
+    ) -> None:
+        """Ask the controller for this broker itself. `reply` is called once, by another task."""
+        self._nursery.start_soon(self._ask, request, reply, timeout_ms)
+
     def controller_versions(self) -> Mapping[int, VersionRange] | None:
         """Lowest and highest version of each API of the controller; None while unknown."""
         return self._channel.controller_versions()
@@ -53,12 +60,28 @@ class Forwarder:
     async def _carry(
         self, envelope: EnvelopeRequest, reply: ForwardingReply, timeout_ms: int
     ) -> None:
+        def opened(answer: EnvelopeResponse | ErrorCode) -> None:
+            if isinstance(answer, ErrorCode):
+                reply(answer)
+            elif answer.error_code == ErrorCode.NONE and answer.response_data is not None:
+                reply(answer.response_data)
+            elif answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                reply(ErrorCode.UNSUPPORTED_VERSION)
+            else:
+                log.warning("the controller refuses an envelope: error code %d", answer.error_code)
+                reply(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+        await self._ask(envelope, opened, timeout_ms)
+
+    async def _ask(
+        self, request: Request, reply: Callable[[Any | ErrorCode], None], timeout_ms: int
+    ) -> None:
         try:
-            answer: EnvelopeResponse = await self._channel.request(envelope, timeout_ms=timeout_ms)
+            answer = await self._channel.request(request, timeout_ms=timeout_ms)
         except ControllerUnreachable:
             reply(ErrorCode.REQUEST_TIMED_OUT)
         except UnsupportedVersion as error:
-            log.warning("the controller takes no forwarded requests: %s", error)
+            log.warning("the controller takes no such requests: %s", error)
             reply(ErrorCode.UNKNOWN_SERVER_ERROR)
         except InternalInvariant:
             raise
@@ -67,10 +90,4 @@ class Forwarder:
             log.exception("a request can't be forwarded")
             reply(ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
-            if answer.error_code == ErrorCode.NONE and answer.response_data is not None:
-                reply(answer.response_data)
-            elif answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-                reply(ErrorCode.UNSUPPORTED_VERSION)
-            else:
-                log.warning("the controller refuses an envelope: error code %d", answer.error_code)
-                reply(ErrorCode.UNKNOWN_SERVER_ERROR)
+            reply(answer)

@@ -65,8 +65,11 @@ class AutoTopicCreation:
         # Code, and until when it is the answer.
         self._failures: dict[str, tuple[ErrorCode, int]] = {}
 
-    def create(self, names: Sequence[str], sender: Sender) -> dict[str, ErrorCode]:
-        """Have these topics created, for this client; what to say of each in the meantime."""
+    def create(self, names: Sequence[str], sender: Sender | None = None) -> dict[str, ErrorCode]:
+        """Have these topics created; what to say of each in the meantime.
+
+        It is for this client, who must have the right to it, or else for the broker itself.
+        """
         now_ms = self._clock.monotonic_ms()
         codes: dict[str, ErrorCode] = {}
         fresh: list[str] = []
@@ -94,16 +97,23 @@ class AutoTopicCreation:
             }
         return len(self._under_way) + len(self._failures) < _MAX_REMEMBERED
 
-    def _send(self, names: list[str], sender: Sender) -> None:
+    def _send(self, names: list[str], sender: Sender | None) -> None:
         request = CreateTopicsRequest(
             topics=[self._creatable(name) for name in names], timeout_ms=FORWARDING_TIMEOUT_MS
         )
-        frame = joined(encode_request(request, _VERSION, 0, _CLIENT_ID))
 
         def reply(outcome: bytes | ErrorCode) -> None:
-            self._finish(names, outcome)
+            codes = outcome if isinstance(outcome, ErrorCode) else _decoded(outcome)
+            self._finish(names, codes)
 
-        self._forwarder.forward(frame, sender, reply, timeout_ms=FORWARDING_TIMEOUT_MS)
+        def own_reply(outcome: CreateTopicsResponse | ErrorCode) -> None:
+            self._finish(names, outcome if isinstance(outcome, ErrorCode) else _codes_of(outcome))
+
+        if sender is None:
+            self._forwarder.ask(request, own_reply, timeout_ms=FORWARDING_TIMEOUT_MS)
+        else:
+            frame = joined(encode_request(request, _VERSION, 0, _CLIENT_ID))
+            self._forwarder.forward(frame, sender, reply, timeout_ms=FORWARDING_TIMEOUT_MS)
 
     def _creatable(self, name: str) -> CreatableTopic:
         template = self._special.get(name, self._template)
@@ -117,9 +127,8 @@ class AutoTopicCreation:
             ],
         )
 
-    def _finish(self, names: list[str], outcome: bytes | ErrorCode) -> None:
+    def _finish(self, names: list[str], codes: Mapping[str, ErrorCode] | ErrorCode) -> None:
         """The controller has answered, or hasn't: remember what went wrong."""
-        codes = outcome if isinstance(outcome, ErrorCode) else _codes_of(outcome)
         hold_off_until_ms = self._clock.monotonic_ms() + _HOLD_OFF_MS
         for name in names:
             del self._under_way[name]
@@ -129,10 +138,18 @@ class AutoTopicCreation:
                 self._failures[name] = (code, hold_off_until_ms)
 
 
-def _codes_of(answer: bytes) -> dict[str, ErrorCode] | ErrorCode:
+def _decoded(answer: bytes) -> dict[str, ErrorCode] | ErrorCode:
     try:
         _, response = decode_response(CreateTopicsResponse, _VERSION, answer)
+    except DecodeError as error:
+        log.error("the controller's answer is malformed: %s", error)
+        return _UNKNOWN
+    return _codes_of(response)
+
+
+def _codes_of(response: CreateTopicsResponse) -> dict[str, ErrorCode] | ErrorCode:
+    try:
         return {topic.name: ErrorCode(topic.error_code) for topic in response.topics}
-    except (DecodeError, ValueError) as error:
+    except ValueError as error:
         log.error("the controller's answer is malformed: %s", error)
         return _UNKNOWN

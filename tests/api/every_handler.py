@@ -18,6 +18,7 @@ from kraftpy.config import DynamicConfig, NodeConfig, from_mapping
 from kraftpy.observe.metrics import MetricRegistry
 from kraftpy.observe.request_metrics import RequestMetrics
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.tables import Request
 from kraftpy.purgatory.operation import DelayedOperation
 from kraftpy.purgatory.purgatory import Purgatory
 from kraftpy.purgatory.timer import Timer
@@ -31,6 +32,9 @@ class NoForwarder:
     def forward(
         self, frame: Buffer, sender: Sender, reply: ForwardingReply, *, timeout_ms: int
     ) -> None:
+        reply(ErrorCode.REQUEST_TIMED_OUT)
+
+    def ask(self, request: Request, reply: Callable[[Any], None], *, timeout_ms: int) -> None:
         reply(ErrorCode.REQUEST_TIMED_OUT)
 
     def controller_versions(self) -> Mapping[int, tuple[int, int]] | None:

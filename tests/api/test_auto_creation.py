@@ -109,7 +109,7 @@ class HandForwarder:
     """Keeps what is to be forwarded, for the test to answer."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[k19.CreateTopicsRequest, Sender, ForwardingReply]] = []
+        self.sent: list[tuple[k19.CreateTopicsRequest, Sender | None, Any]] = []
 
     def forward(
         self, frame: Buffer, sender: Sender, reply: ForwardingReply, *, timeout_ms: int
@@ -118,6 +118,11 @@ class HandForwarder:
         assert header.request_api_key == 19
         request = decode(k19.CreateTopicsRequest, header.request_api_version, frame[position:])
         self.sent.append((request, sender, reply))
+
+    def ask(
+        self, request: k19.CreateTopicsRequest, reply: ForwardingReply, *, timeout_ms: int
+    ) -> None:
+        self.sent.append((request, None, reply))
 
     @property
     def names(self) -> list[list[str]]:
@@ -211,3 +216,21 @@ async def test_the_client_is_known_to_the_controller(autojump_clock: object) -> 
     bench.ask(about("a", "new"), 13)
     assert forwarder.names == [["new"]]
     assert forwarder.sent[0][1] == Sender("User:bob", "192.0.2.9")
+
+
+async def test_what_the_broker_needs_it_asks_for_itself(autojump_clock: object) -> None:
+    creation, forwarder = by_hand()
+    assert creation.create(["__consumer_offsets"]) == {"__consumer_offsets": WAIT}
+    [(request, sender, reply)] = forwarder.sent
+    assert sender is None
+    assert request.topics[0].num_partitions == OFFSETS.num_partitions
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    result = k19.CreatableTopicResult(name="__consumer_offsets", error_code=refused)
+    reply(k19.CreateTopicsResponse(topics=[result]))
+    assert creation.create(["__consumer_offsets"]) == {"__consumer_offsets": refused}
+    await trio.sleep(1.001)
+    assert creation.create(["__consumer_offsets"]) == {"__consumer_offsets": WAIT}
+    forwarder.sent[-1][2](ErrorCode.REQUEST_TIMED_OUT)
+    assert creation.create(["__consumer_offsets"]) == {
+        "__consumer_offsets": ErrorCode.REQUEST_TIMED_OUT
+    }

@@ -7,11 +7,12 @@ from api.group_rig import GroupRig
 from api.test_group_members import join_request, stable, versions
 from api.test_group_offsets import commit_request
 
-from kraftpy.api.cluster import GROUP_OPERATIONS
+from kraftpy.api.access import OPEN_ACCESS
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k15_describe_groups import DescribeGroupsRequest
 from kraftpy.protocol.schema.k16_list_groups import ListGroupsRequest
 from kraftpy.protocol.schema.k42_delete_groups import DeleteGroupsRequest
+from kraftpy.security.acl_terms import ResourceType
 
 NOT_ASKED = -(2**31)
 
@@ -92,8 +93,11 @@ def test_what_may_be_done() -> None:
     rig = rig_with_groups()
     request = DescribeGroupsRequest(groups=["g", "none"], include_authorized_operations=True)
     groups = rig.ask(request, 6).groups
-    assert [each.authorized_operations for each in groups] == [GROUP_OPERATIONS, NOT_ASKED]
-    assert GROUP_OPERATIONS == 0b110101001000
+    assert [each.authorized_operations for each in groups] == [
+        OPEN_ACCESS.operations(ResourceType.GROUP),
+        NOT_ASKED,
+    ]
+    assert OPEN_ACCESS.operations(ResourceType.GROUP) == 0b110101001000
 
 
 @pytest.mark.parametrize("version", [5, 6])

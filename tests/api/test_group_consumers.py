@@ -8,7 +8,7 @@ import pytest
 from api.group_rig import GroupRig
 from api.image_cluster import image_of, topic_id
 
-from kraftpy.api.cluster import GROUP_OPERATIONS
+from kraftpy.api.access import OPEN_ACCESS
 from kraftpy.metadata import records as r
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.features import GROUP_VERSION
@@ -22,6 +22,7 @@ from kraftpy.protocol.schema.k69_consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     DescribedGroup,
 )
+from kraftpy.security.acl_terms import ResourceType
 
 
 def rig_with_topics(*, is_enabled: bool = True, is_loaded: bool = True) -> GroupRig:
@@ -140,5 +141,5 @@ def test_operations_only_if_asked_for() -> None:
     [plain] = described(rig, "g")
     assert plain.authorized_operations == -(2**31)
     first, second = described(rig, "g", "other", include_authorized_operations=True)
-    assert first.authorized_operations == GROUP_OPERATIONS
+    assert first.authorized_operations == OPEN_ACCESS.operations(ResourceType.GROUP)
     assert second.authorized_operations == -(2**31)

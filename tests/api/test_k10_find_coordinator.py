@@ -36,16 +36,16 @@ class Creation(AutoTopicCreation):
 
     def __init__(self) -> None:
         super().__init__(None, MemoryClock(), TopicTemplate(1, 1))  # type: ignore[arg-type]
-        self.asked: list[tuple[str, str]] = []
+        self.asked: list[tuple[str, Sender | None]] = []
 
-    def create(self, names: Any, sender: Sender) -> dict[str, ErrorCode]:
-        self.asked += [(name, sender.principal) for name in names]
+    def create(self, names: Any, sender: Sender | None = None) -> dict[str, ErrorCode]:
+        self.asked += [(name, sender) for name in names]
         return {}
 
 
 def ask(
     version: int, *records: Any, key_type: int = GROUP_KEY, names: tuple[str, ...] = ("g", "h")
-) -> tuple[list[tuple[str, int, int, str, int]], list[tuple[str, str]]]:
+) -> tuple[list[tuple[str, int, int, str, int]], list[tuple[str, Sender | None]]]:
     """(key, error, node, host, port) for each name, and what was created."""
     cluster = view_of(*records)
     lookups = {
@@ -100,10 +100,10 @@ def test_the_leader_of_a_names_partition_in_every_version(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_first_question_has_the_topic_created(version: int) -> None:
-    """GRP-3."""
+    """GRP-3: by the broker itself, for clients need no right to create it."""
     found, created = ask(version, broker(1))
     assert [each[1:] for each in found] == [(MISSING, -1, "", -1)] * 2
-    assert set(created) == {(OFFSETS, "User:ANONYMOUS")}
+    assert set(created) == {(OFFSETS, None)}
 
 
 def test_transactions_have_a_topic_of_their_own() -> None:

@@ -12,7 +12,7 @@ records of types 3 to 8 and 16. The parts:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kraftpy.coordinator.groups.classic_member import JoinCall, SyncReply
 from kraftpy.coordinator.groups.classic_rebalance import ClassicRebalances
@@ -77,9 +77,15 @@ class ConsumerGroups:
         api_version: int,
         client_id: str,
         client_host: str,
+        may_describe: Callable[[str], bool] = lambda _topic: True,
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        """`may_describe` says which topics the member may know of."""
         return self._heartbeats.heartbeat(
-            request, api_version=api_version, client_id=client_id, client_host=client_host
+            request,
+            api_version=api_version,
+            client_id=client_id,
+            client_host=client_host,
+            may_describe=may_describe,
         )
 
     def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:

@@ -75,6 +75,7 @@ class ConsumerHeartbeats:
         api_version: int,
         client_id: str,
         client_host: str,
+        may_describe: Callable[[str], bool],
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
         self._core.check_is_offered()
         _check(request, api_version)
@@ -85,12 +86,16 @@ class ConsumerHeartbeats:
             )
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(request)
-        return self._stay(request, client_id, client_host)
+        return self._stay(request, client_id, client_host, may_describe)
 
     # Joining and staying.
 
     def _stay(
-        self, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        client_id: str,
+        client_host: str,
+        may_describe: Callable[[str], bool],
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
         core = self._core
         draft = self._draft(request)
@@ -112,7 +117,7 @@ class ConsumerHeartbeats:
         )
         outcome = core.finish(draft, self._answer(request, before, after))
         core.timers.heard_of(request.group_id, after)
-        self._regexes.start_if_due(draft)
+        self._regexes.start_if_due(draft, may_describe)
         return outcome
 
     def _draft(self, request: ConsumerGroupHeartbeatRequest) -> GroupDraft:

@@ -2,7 +2,8 @@
 
 All patterns of a group are resolved together, at a heartbeat, when one of them is new, or topics
 were created since, or the last time is long ago; not more often than every ten seconds. The member
-that brings a new pattern is answered at once and has no topics of it until then.
+that brings a new pattern is answered at once and has no topics of it until then. Topics that the
+member whose heartbeat it was may not describe are left out for the whole group, as in Kafka.
 
 The work is done in pieces between other things. Its result is written like any other change, and
 gives the group a new epoch if it is news.
@@ -11,7 +12,7 @@ gives the group a new epoch if it is news.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from kraftpy.coordinator.groups.consumer_core import ConsumerCore
@@ -47,13 +48,14 @@ class RegexRefresh:
         if any(change.before is None for change in changes.topics):
             self._newest_topic_version = changes.after.provenance.last_offset
 
-    def start_if_due(self, draft: GroupDraft) -> None:
+    def start_if_due(self, draft: GroupDraft, may_describe: Callable[[str], bool]) -> None:
+        """`may_describe` says which topics the member that asks may know of (CGP-44)."""
         regexes = draft.regexes()
         if regexes and self._is_due(draft, regexes):
             group_id = draft.group.group_id
             self._core.context.background.start(
                 f"{group_id}-regex",
-                self._resolve(group_id),
+                self._resolve(group_id, may_describe),
                 lambda result: self._resolved(group_id, result),
             )
 
@@ -74,7 +76,9 @@ class RegexRefresh:
         interval_ms = self._core.settings.consumer_regex_refresh_interval_ms
         return not last_ms <= now_ms < last_ms + interval_ms
 
-    def _resolve(self, group_id: str) -> Generator[None, None, dict[str, ResolvedRegex]]:
+    def _resolve(
+        self, group_id: str, may_describe: Callable[[str], bool]
+    ) -> Generator[None, None, dict[str, ResolvedRegex]]:
         group = self._core.directory.get(group_id)
         if not isinstance(group, ConsumerGroup):
             return {}
@@ -92,7 +96,9 @@ class RegexRefresh:
                 names_in_a_piece = _PIECE // pattern.programsize + 1
                 for start in range(0, len(names), names_in_a_piece):
                     piece = names[start : start + names_in_a_piece]
-                    topics += [name for name in piece if pattern.fullmatch(name)]
+                    topics += [
+                        name for name in piece if pattern.fullmatch(name) and may_describe(name)
+                    ]
                     yield
             resolved[regex] = ResolvedRegex(
                 tuple(topics),
