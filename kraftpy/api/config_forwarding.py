@@ -10,6 +10,7 @@ are its own affair (logger_levels.py).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from kraftpy.api.forwarding import ForwardingHandler
@@ -28,6 +29,7 @@ from kraftpy.protocol.frames import encode_request
 from kraftpy.protocol.registry import API
 from kraftpy.protocol.schema import k33_alter_configs as k33
 from kraftpy.protocol.schema import k44_incremental_alter_configs as k44
+from kraftpy.security.acl_terms import AclOperation
 
 __all__ = ["CONFIG_APIS", "ConfigForwardingHandler"]
 
@@ -56,7 +58,8 @@ class ConfigForwardingHandler(ForwardingHandler):
         answered: list[Any] = []
         resources: list[Any] = request.resources
         if isinstance(request, k44.IncrementalAlterConfigsRequest):
-            answered, resources = alter_loggers(request, self._config.current.node_id)
+            may_alter = partial(context.access.may_cluster, AclOperation.ALTER_CONFIGS)
+            answered, resources = alter_loggers(request, self._config.current.node_id, may_alter)
         accepted: list[Any] = []
         for resource in resources:
             refusal = self._refuse(resource)

@@ -12,12 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from kraftpy.api.access import NO_AUTHORIZER
 from kraftpy.api.api_keys import ASKED_BY_NODES
-from kraftpy.api.handler import RequestContext
+from kraftpy.api.controller_access import (
+    CLUSTER_OPERATIONS,
+    ITEM_CHECKS,
+    NEED_AUTHORIZER,
+    Screened,
+)
+from kraftpy.api.handler import ApiError, RequestContext
 from kraftpy.api.item_errors import AdministrativeHandler
+from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.metadata.controller.effects import Answer, Refuse
 from kraftpy.metadata.controller.result import Caller
 from kraftpy.metadata.controller.runner import Reply
+from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.tables import Response
 from kraftpy.security.mutation_quota import MutationPermit
 from kraftpy.world import Clock
@@ -42,21 +51,37 @@ class ControllerMember(Protocol):
 class ControllerHandler(AdministrativeHandler):
     """Any API that the controller serves."""
 
-    def __init__(self, api_key: int, controller: ControllerMember, clock: Clock) -> None:
+    def __init__(
+        self, api_key: int, controller: ControllerMember, clock: Clock, cluster: BrokerMetadata
+    ) -> None:
         super().__init__(api_key)
         self._controller = controller
         self._clock = clock
+        self._cluster = cluster
+        self.cluster_operation = CLUSTER_OPERATIONS.get(api_key)
         self.is_exempt = self.is_exempt or api_key in ASKED_BY_NODES
 
     def handle(self, request: Any, context: RequestContext) -> None:
+        if self.api_key in NEED_AUTHORIZER and not context.access.is_limited:
+            raise ApiError(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
         permit = self._permit(context)
+        allowed = self._screen(request, context)
 
         def reply(outcome: Answer | Refuse) -> None:
+            if isinstance(outcome, Answer):
+                allowed.complete(outcome.response)
             if permit is not None:
                 _delay(permit, context, outcome)
             self.reply(request, context, outcome)
 
-        self.submit(request, context, reply, permit)
+        self.submit(allowed.request, context, reply, permit)
+
+    def _screen(self, request: Any, context: RequestContext) -> Screened:
+        """What of a request its sender may ask for."""
+        check = ITEM_CHECKS.get(self.api_key) if context.access.is_limited else None
+        if check is None:
+            return Screened(request, lambda _response: None)
+        return check(request, context.access, self._cluster.image)
 
     def submit(
         self,

@@ -12,6 +12,7 @@ from functools import partial
 
 from kraftpy.api.controller_handler import ControllerHandler, ControllerMember
 from kraftpy.api.handler import RequestContext
+from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.metadata.controller.effects import Answer, Refuse
 from kraftpy.net.service import Channel
 from kraftpy.protocol.errors import ErrorCode
@@ -27,8 +28,8 @@ __all__ = ["BrokerHeartbeatHandler"]
 class BrokerHeartbeatHandler(ControllerHandler):
     is_exempt = True
 
-    def __init__(self, controller: ControllerMember, clock: Clock) -> None:
-        super().__init__(63, controller, clock)
+    def __init__(self, controller: ControllerMember, clock: Clock, cluster: BrokerMetadata) -> None:
+        super().__init__(63, controller, clock, cluster)
         # Which connection brought a broker's last heartbeat, and the brokers of each connection.
         self._carriers: dict[int, Channel] = {}
         self._brokers: dict[Channel, dict[int, None]] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import TypeAlias
 
 from kraftpy.metadata.controller.config_alterations import Operation
@@ -29,8 +30,15 @@ log = logging.getLogger(__name__)
 _Split: TypeAlias = tuple[list[AlterConfigsResourceResponse], list[AlterConfigsResource]]
 
 
-def alter_loggers(request: IncrementalAlterConfigsRequest, node_id: int) -> _Split:
-    """What came of the resources that are loggers; and the other resources."""
+def alter_loggers(
+    request: IncrementalAlterConfigsRequest,
+    node_id: int,
+    may_alter: Callable[[], bool] = lambda: True,
+) -> _Split:
+    """What came of the resources that are loggers; and the other resources.
+
+    `may_alter` is asked whether the sender may change loggers at all, if there are any to change.
+    """
     loggers: list[AlterConfigsResource] = []
     others: list[AlterConfigsResource] = []
     for resource in request.resources:
@@ -39,7 +47,7 @@ def alter_loggers(request: IncrementalAlterConfigsRequest, node_id: int) -> _Spl
     named = Counter(resource.resource_name for resource in loggers)
     answers = []
     for resource in loggers:
-        refusal = _refuse(resource, node_id)
+        refusal = _refuse(resource, node_id) if may_alter() else _not_allowed()
         if named[resource.resource_name] > 1:
             refusal = _wrong("the request names the resource twice")
         if refusal is None and not request.validate_only:
@@ -84,6 +92,11 @@ def _refuse_change(config: AlterableConfig) -> Refusal | None:
     if operation == Operation.DELETE and name == ROOT:
         return _wrong(f"{ROOT} must have a level")
     return None
+
+
+def _not_allowed() -> Refusal:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return Refusal(code, code.message)
 
 
 def _wrong(reason: str) -> Refusal:

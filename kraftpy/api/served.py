@@ -83,14 +83,15 @@ def controller_listener_handlers(
     quotas: RequestQuotas | None = None,
 ) -> list[Handler]:
     """Everything on a controller's listener; `metrics` and `quotas` are those of its dispatcher."""
-    alter_configs = IncrementalAlterConfigsHandler(controller, clock, config.current.node_id)
+    node_id = config.current.node_id
+    alter_configs = IncrementalAlterConfigsHandler(controller, clock, cluster, node_id)
     handlers: list[Handler] = [
         DescribeAclsHandler(cluster),
         DescribeConfigsHandler(cluster, config),
         DescribeControllersHandler(cluster),
-        BrokerHeartbeatHandler(controller, clock),
+        BrokerHeartbeatHandler(controller, clock, cluster),
         *(
-            ControllerHandler(key, controller, clock)
+            ControllerHandler(key, controller, clock, cluster)
             for key in CONTROLLER_APIS
             if key != alter_configs.api_key
         ),

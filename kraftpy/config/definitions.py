@@ -106,6 +106,7 @@ _FALLBACKS: Final = {
 }
 
 _LISTENER_PREFIX: Final = r"(listener\.name\.([^.]+)\.)(.+)"
+_PRINCIPAL_KEY: Final = "kraftpy.principal"
 CLUSTER_LISTENER_KEYS: Final = (
     "max.connections",
     "max.connection.creation.rate",
@@ -116,6 +117,7 @@ _LISTENER_KEYS: Final = (
     *CLUSTER_LISTENER_KEYS,
     "connections.max.reauth.ms",
     "principal.builder.class",
+    _PRINCIPAL_KEY,
 )
 
 
@@ -134,6 +136,8 @@ def update_mode(name: str) -> UpdateMode:
     found = re.fullmatch(_LISTENER_PREFIX, name)
     if found is None or found[3] in CLUSTER_LISTENER_KEYS:
         return UpdateMode.CLUSTER_WIDE
+    if found[3] == _PRINCIPAL_KEY:
+        return UpdateMode.READ_ONLY
     # Brokers differ in their listeners, and in what they need for each.
     return UpdateMode.PER_BROKER
 

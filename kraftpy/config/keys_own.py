@@ -21,4 +21,7 @@ KEYS: Final = (
     define("kraftpy.http.host",
            "Address at which that port is opened.",
            STRING, "127.0.0.1", LOW, effect=YES),
+    define("kraftpy.principal",
+           "Who connects, as in User:node; set for a listener that only nodes can reach.",
+           STRING, "User:ANONYMOUS", MEDIUM, effect=YES),
 )

@@ -6,6 +6,7 @@ from typing import Final
 
 from kraftpy.config.checks import at_least, distinct
 from kraftpy.config.table import (
+    BOOLEAN,
     CLASS,
     DOUBLE,
     HIGH,
@@ -22,6 +23,7 @@ from kraftpy.config.table import (
     SHORT,
     STRING,
     TOKENS,
+    YES,
     define,
 )
 
@@ -31,8 +33,14 @@ __all__ = ["KEYS"]
 # fmt: off
 KEYS: Final = (
     define("authorizer.class.name",
-           "Authorizer; empty lets everyone do everything.",
-           STRING, "", LOW),
+           "Authorizer, Kafka's StandardAuthorizer; empty lets everyone do everything.",
+           STRING, "", LOW, effect=YES),
+    define("super.users",
+           "Who may do everything, as in User:ann;User:bob, with an authorizer.",
+           STRING, "", MEDIUM, effect=YES),
+    define("allow.everyone.if.no.acl.found",
+           "Whether a resource that no ACL is about is open to everyone, with an authorizer.",
+           BOOLEAN, False, MEDIUM, effect=YES),
     define("principal.builder.class",
            "Class that names the principal of a connection.",
            CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",

@@ -116,6 +116,12 @@ class NodeConfig:
         prefixed = f"listener.name.{listener_name.lower()}.{key}"
         return self._values[prefixed if prefixed in self._values else key]
 
+    @property
+    def super_users(self) -> tuple[str, ...]:
+        """Those of `super.users`, whose list is separated by semicolons: names may have commas."""
+        users = (user.strip() for user in self.get_str("super.users").split(";"))
+        return tuple(user for user in users if user)
+
     def is_given(self, key: str) -> bool:
         """Whether someone has set the key."""
         return key in self._settings

@@ -1,7 +1,7 @@
 """Rules that bind several keys of a node. Each refusal says what to do about it.
 
 They are Kafka's, with two additions at the end: what a node here can't do yet, but would be
-dangerous to ignore (encryption, logins, authorization), is refused and not passed over.
+dangerous to ignore (encryption, logins, other authorizers), is refused and not passed over.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ __all__ = ["check_rules"]
 
 Warn = Callable[[str], None]
 
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 # Kafka refuses a map of keys below this size for each cleaner.
 _DEDUPE_BUFFER_MIN_BYTES: Final = 1 << 20
 
@@ -32,6 +33,7 @@ def check_rules(config: NodeConfig, refuse: Refuse, warn: Warn) -> None:
     _check_log(config, refuse)
     _check_replication(config, refuse)
     _check_groups(config, refuse)
+    _check_access_control(config, refuse, warn)
     _check_what_is_missing(config, refuse)
 
 
@@ -270,6 +272,33 @@ def _check_groups(config: NodeConfig, refuse: Refuse) -> None:
         refuse("group.coordinator.rebalance.protocols", "must contain classic")
 
 
+def _check_access_control(config: NodeConfig, refuse: Refuse, warn: Warn) -> None:
+    for endpoint in config.topology.listeners:
+        principal = str(config.for_listener(endpoint.listener_name, "kraftpy.principal"))
+        if not _is_principal(principal):
+            refuse("kraftpy.principal", f"must be as in User:node, and not {principal!r}")
+    for user in config.super_users:
+        if not _is_principal(user):
+            refuse("super.users", f"must be as in User:ann;User:bob; {user!r} has no type and name")
+    authorizer = config["authorizer.class.name"]
+    if authorizer not in ("", STANDARD_AUTHORIZER):
+        refuse(
+            "authorizer.class.name",
+            f"must be {STANDARD_AUTHORIZER} or empty: other authorizers are Java classes, "
+            "which a node can't load",
+        )
+    if authorizer and not config.super_users:
+        warn(
+            "authorizer.class.name is set and super.users is empty: nodes may not work with each "
+            "other until ACLs allow it, and several controllers can't even elect one of them"
+        )
+
+
+def _is_principal(text: str) -> bool:
+    kind, _, name = text.partition(":")
+    return bool(kind and name)
+
+
 def _check_what_is_missing(config: NodeConfig, refuse: Refuse) -> None:
     for endpoint in config.topology.listeners:
         if endpoint.security_protocol is not SecurityProtocol.PLAINTEXT:
@@ -278,10 +307,5 @@ def _check_what_is_missing(config: NodeConfig, refuse: Refuse) -> None:
                 f"{endpoint.listener_name} wants {endpoint.security_protocol.value}, "
                 "which is not there yet; only PLAINTEXT is",
             )
-    if config["authorizer.class.name"]:
-        refuse(
-            "authorizer.class.name",
-            "there is no authorization yet, and the node would let everyone in; leave it out",
-        )
     if config["remote.log.storage.system.enable"]:
         refuse("remote.log.storage.system.enable", "there is no tiered storage; set it to false")

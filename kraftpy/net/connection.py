@@ -36,6 +36,7 @@ from kraftpy.net.line import GONE, SLICE_SECONDS, AnswerLine, Spawn
 from kraftpy.net.memory import RequestMemory, Reservation
 from kraftpy.net.mute import MuteState
 from kraftpy.net.service import BadRequest, Service
+from kraftpy.security.acl_terms import ANONYMOUS
 from kraftpy.world import Clock, InternalInvariant, Stream
 
 __all__ = ["Connection", "ConnectionIdentity", "Surroundings"]
@@ -108,6 +109,7 @@ class Connection:
         surroundings: Surroundings,
         *,
         runs_all_ahead: bool = False,
+        principal: str = ANONYMOUS,
     ) -> None:
         now = surroundings.clock.monotonic()
         self._stream = stream
@@ -117,7 +119,7 @@ class Connection:
         self._runs_all_ahead = runs_all_ahead
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
-        self.principal = "User:ANONYMOUS"
+        self.principal = principal
         self.last_active = now
         self.is_closed = False
         self._on_end: list[Callable[[], None]] = []

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from kraftpy.security.acl_terms import ANONYMOUS
 from kraftpy.world import Address, InternalInvariant, Listener, SocketOptions, Stream
 
 __all__ = [
@@ -37,6 +38,8 @@ class ListenerSettings:
     port: int
     security_protocol: str = "PLAINTEXT"
     role: ListenerRole = ListenerRole.CLIENT
+    # Who connects, as far as nobody has proved to be somebody else.
+    principal: str = ANONYMOUS
     backlog: int = 50
     socket_options: SocketOptions = field(default_factory=SocketOptions)
 

@@ -348,6 +348,7 @@ class NetworkServer:
             identity,
             self._surroundings,
             runs_all_ahead=listener.is_dedicated,
+            principal=listener.settings.principal,
         )
         self._connections[connection] = listener
         self._nursery.start_soon(connection.run, name=f"net-connection[{identity.connection_id}]")

@@ -32,6 +32,7 @@ def listener_settings(config: NodeConfig) -> list[ListenerSettings]:
             port=endpoint.port,
             security_protocol=endpoint.security_protocol.value,
             role=role_of(endpoint.listener_name),
+            principal=str(config.for_listener(endpoint.listener_name, "kraftpy.principal")),
             backlog=config.get_int("socket.listen.backlog.size"),
             socket_options=options,
         )

@@ -37,6 +37,7 @@ from kraftpy.log.log_directory import lock_directory
 from kraftpy.metadata.directories import DirectoryPaths, NodeStorage, verify_directories
 from kraftpy.metadata.records import Endpoint
 from kraftpy.net.server import NetworkServer
+from kraftpy.node.access_control import AccessControlPublisher, authorizer_of
 from kraftpy.node.broker import BrokerPart
 from kraftpy.node.broker_settings import broker_identity, client_window, mutation_window
 from kraftpy.node.client_quotas import ClientQuotaPublisher
@@ -107,6 +108,7 @@ class Node:
             window=client_window(config),
             mutation_window=mutation_window(config),
         )
+        self._authorizer = authorizer_of(config)
         # What it consists of while it runs, for those who look at it from outside (rule 15).
         self.server: NetworkServer | None = None
         self.quorum: QuorumPart | None = None
@@ -219,6 +221,8 @@ class Node:
         quorum.loader.install(metadata)
         quorum.loader.install(DynamicSettings(self.config))
         quorum.loader.install(ClientQuotaPublisher(self._quotas, server.change_address_rate))
+        if self._authorizer is not None:
+            quorum.loader.install(AccessControlPublisher(self._authorizer))
         async with trio.open_nursery() as nursery:
             if quorum.controller is not None:
                 registrar = self._registrar(nursery, quorum, addresses)
@@ -368,6 +372,7 @@ class Node:
             metrics=self._metrics,
             clock=self._world.clock,
             quotas=self._quotas,
+            authorizer=self._authorizer,
         )
 
     def _is_up(self, addresses: NodeAddresses, task_status: trio.TaskStatus[NodeAddresses]) -> None:

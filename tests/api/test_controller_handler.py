@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from api.image_cluster import view_of
 from api.recording import Bench, RecordingAnswer, RecordingChannel, payload
 from api.scripted_controller import ScriptedController
 
@@ -30,13 +31,18 @@ from kraftpy.protocol.schema import k49_alter_client_quotas as k49
 from kraftpy.protocol.schema import k51_alter_user_scram_credentials as k51
 from kraftpy.protocol.schema import k63_broker_heartbeat as k63
 from kraftpy.protocol.tables import Request
+from kraftpy.security.authorizer import StandardAuthorizer
 from kraftpy.world.real_clock import RealClock
+
+# ACLs are nothing to ask for without an authorizer.
+SUPER = StandardAuthorizer(["User:ANONYMOUS"])
 
 
 def handlers(controller: ScriptedController) -> list[Handler]:
     clock = RealClock()
-    others = [ControllerHandler(key, controller, clock) for key in CONTROLLER_APIS]
-    return [*others, BrokerHeartbeatHandler(controller, clock)]
+    view = view_of()
+    others = [ControllerHandler(key, controller, clock, view) for key in CONTROLLER_APIS]
+    return [*others, BrokerHeartbeatHandler(controller, clock, view)]
 
 
 def versions(*keys: int) -> list[tuple[int, int]]:
@@ -111,7 +117,7 @@ def test_a_refusal_is_told_in_the_api_s_own_way(key: int, version: int) -> None:
     """NET-66, NET-67: every item says it, and an answer with an error code of its own says it."""
     controller = ScriptedController(ErrorCode.NOT_CONTROLLER)
     table = handlers(controller)
-    bench = Bench(table)
+    bench = Bench(table, authorizer=SUPER)
     response = bench.ask(request_for(key, version), version)
     (handler,) = [each for each in table if each.api_key == key]
     codes = list(handler.error_codes(response))
@@ -133,7 +139,7 @@ def marked(bench: Bench, key: int) -> float:
 
 
 def test_items_are_named_in_a_failure() -> None:
-    bench = Bench(handlers(ScriptedController(ErrorCode.REQUEST_TIMED_OUT)))
+    bench = Bench(handlers(ScriptedController(ErrorCode.REQUEST_TIMED_OUT)), authorizer=SUPER)
     created: Any = bench.ask(REQUESTS[19], 7)
     assert [(topic.name, topic.error_message) for topic in created.topics] == [
         ("a", "by script"),
@@ -163,7 +169,9 @@ def test_items_are_named_in_a_failure() -> None:
 def test_the_controller_learns_who_asks_and_until_when() -> None:
     controller = ScriptedController()
     channel = RecordingChannel(principal="User:ann", client_host="10.1.2.3")
-    bench = Bench(handlers(controller), channel=channel)
+    bench = Bench(
+        handlers(controller), channel=channel, authorizer=StandardAuthorizer(["User:ann"])
+    )
     before_ms = RealClock().monotonic_ms()
     bench.ask(REQUESTS[19], 5)
     bench.ask(REQUESTS[30], 3)
@@ -190,7 +198,7 @@ class Heartbeats:
 
     def __init__(self, controller: ScriptedController) -> None:
         self.controller = controller
-        self.handler = BrokerHeartbeatHandler(controller, RealClock())
+        self.handler = BrokerHeartbeatHandler(controller, RealClock(), view_of())
 
     def beat(self, channel: RecordingChannel, broker_id: int) -> RecordingAnswer:
         bench = Bench([self.handler], channel=channel)

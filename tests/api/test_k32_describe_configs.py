@@ -6,6 +6,7 @@ import logging
 
 import pytest
 from api.image_cluster import NODE_SETTINGS, bench_of, broker, configs, topic, view_of
+from api.recording import Bench
 
 from kraftpy.api.k29_describe_acls import DescribeAclsHandler
 from kraftpy.api.k32_describe_configs import DescribeConfigsHandler
@@ -17,6 +18,7 @@ from kraftpy.protocol.schema import k29_describe_acls as k29
 from kraftpy.protocol.schema import k32_describe_configs as k32
 from kraftpy.protocol.schema import k48_describe_client_quotas as k48
 from kraftpy.protocol.schema import k50_describe_user_scram_credentials as k50
+from kraftpy.security.authorizer import StandardAuthorizer
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
@@ -173,7 +175,8 @@ def test_access_control_quotas_and_users_of_an_empty_cluster() -> None:
     everything = k29.DescribeAclsRequest(
         resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1
     )
-    acls = bench_of(DescribeAclsHandler(view)).ask(everything, 3)
+    authorizer = StandardAuthorizer(["User:ANONYMOUS"])
+    acls = Bench([DescribeAclsHandler(view)], authorizer=authorizer).ask(everything, 3)
     assert isinstance(acls, k29.DescribeAclsResponse)
     assert (acls.error_code, acls.resources) == (ErrorCode.NONE, [])
     for version in (0, 1):

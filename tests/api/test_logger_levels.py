@@ -41,7 +41,7 @@ class Node:
         self._scripted = ScriptedController(
             answer=k44.IncrementalAlterConfigsResponse(responses=[decided])
         )
-        altering: Handler = IncrementalAlterConfigsHandler(self._scripted, RealClock(), 1)
+        altering: Handler = IncrementalAlterConfigsHandler(self._scripted, RealClock(), view, 1)
         if kind == "broker":
             forwarder: Any = self._accepting
             altering = ConfigForwardingHandler(44, forwarder, view, config)

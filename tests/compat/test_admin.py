@@ -33,7 +33,12 @@ SECONDS = 60
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with running_node(tmp_path_factory.mktemp("admin")) as process:
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    with running_node(
+        tmp_path_factory.mktemp("admin"),
+        *("--set", f"authorizer.class.name={authorizer}"),
+        *("--set", "super.users=User:ANONYMOUS"),
+    ) as process:
         yield process
         assert process.stop() == 0, process.log()
         assert [line for line in process.log().splitlines() if " INFO " not in line] == []
@@ -128,6 +133,11 @@ def test_a_topic_that_is_asked_for_comes_into_being(admin: AdminClient) -> None:
         ),
         ("org.apache.kafka.tools.MetadataQuorumCommand", "describe --status", "LeaderId:"),
         ("org.apache.kafka.tools.FeatureCommand", "describe", "metadata.version"),
+        (
+            "org.apache.kafka.tools.AclCommand",
+            "--add --allow-principal User:ann --operation Read --topic java",
+            "(principal=User:ann, host=*, operation=READ, permissionType=ALLOW)",
+        ),
         (
             "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
             "--list",

@@ -134,8 +134,9 @@ STRICTER_NODES = {
     | {"listeners": "PLAINTEXT://localhost:-1,CONTROLLER://localhost:9093"},
     "negative count": GOOD_NODE | {"max.connections.per.ip.overrides": "localhost:-1"},
     "old control plane (NET-6, NET-8)": GOOD_NODE | {"control.plane.listener.name": "CONTROLLER"},
-    "authorizer that would be ignored": GOOD_NODE
-    | {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
+    "authorizer that can't be loaded": GOOD_NODE | {"authorizer.class.name": "com.example.Mine"},
+    "super user without a type": GOOD_NODE | {"super.users": "User:ann; bob"},
+    "principal without a name": GOOD_NODE | {"listener.name.controller.kraftpy.principal": "User:"},
     "encryption that would be ignored": GOOD_NODE
     | {
         "listeners": "PLAINTEXT://localhost:9092,SSL://localhost:9094,CONTROLLER://localhost:9093",

@@ -85,7 +85,9 @@ GUILTY = {
     "negative port": "can't read 'PLAINTEXT://localhost:-1'",
     "negative count": "can't read 'localhost:-1'",
     "old control plane (NET-6, NET-8)": "control.plane.listener.name=CONTROLLER",
-    "authorizer that would be ignored": "authorizer.class.name=",
+    "authorizer that can't be loaded": "must be org.apache.kafka.metadata.authorizer.Standard",
+    "super user without a type": "must be as in User:ann;User:bob; 'bob' has no type and name",
+    "principal without a name": "must be as in User:node, and not 'User:'",
     "encryption that would be ignored": "SSL wants SSL, which is not there yet",
 }
 
@@ -287,3 +289,13 @@ def test_development_settings_make_a_node(broker_count: int) -> None:
     assert config["offsets.topic.replication.factor"] == min(3, broker_count)
     assert config["transaction.state.log.min.isr"] == min(2, broker_count)
     assert config["group.initial.rebalance.delay.ms"] == 0
+
+
+def test_an_authorizer_without_super_users_is_warned_of() -> None:
+    name = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    settings = GOOD_NODE | {"authorizer.class.name": name}
+    (warning,) = NodeConfig(from_mapping(settings, "test")).warnings
+    assert "super.users is empty" in warning
+    config = NodeConfig(from_mapping(settings | {"super.users": "User:a; User:b,c;"}, "test"))
+    assert config.warnings == ()
+    assert config.super_users == ("User:a", "User:b,c")

@@ -37,6 +37,14 @@ SCOPES: dict[str, Mapping[str, Definition]] = {
     "broker-quota": NODE,
 }
 OWN_PREFIX = "kraftpy."
+# Kafka's authorizer reads these itself, so that its configuration does not know them.
+OF_THE_AUTHORIZER = ("super.users", "allow.everyone.if.no.acl.found")
+
+
+def is_known_to_kafka(key: str) -> bool:
+    return not key.startswith(OWN_PREFIX) and key not in OF_THE_AUTHORIZER
+
+
 # Kafka defines these apart from a broker's other keys.
 BROKER_QUOTAS = (
     "leader.replication.throttled.rate",
@@ -99,7 +107,7 @@ def value_questions() -> list[dict[str, str]]:
         {"scope": scope, "key": key, "value": sample}
         for scope, definitions in SCOPES.items()
         for key in definitions
-        if not key.startswith(OWN_PREFIX) and (key in BROKER_QUOTAS) == (scope == "broker-quota")
+        if is_known_to_kafka(key) and (key in BROKER_QUOTAS) == (scope == "broker-quota")
         for sample in SAMPLES
     ]
 
@@ -119,7 +127,7 @@ def dynamic_questions() -> list[dict[str, Any]]:
             value = "x"
         if name == "listener.security.protocol.map":
             value = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
-        if name.startswith(OWN_PREFIX) or not value:
+        if not is_known_to_kafka(name) or not value:
             continue
         questions += [
             {"scope": scope, "properties": {prefix + name: value}}
@@ -160,7 +168,7 @@ def kafka_definitions() -> dict[str, Any]:
 
 def test_no_key_is_missing_and_none_is_invented() -> None:
     scopes = kafka_definitions()["scopes"]
-    ours = [name for name in NODE if not name.startswith(OWN_PREFIX)]
+    ours = [name for name in NODE if is_known_to_kafka(name)]
     assert sorted(ours) == sorted([*scopes["broker"], *scopes["broker-quota"]])
     assert sorted(TOPIC) == sorted(scopes["topic"])
     assert sorted(GROUP) == sorted(scopes["group"])
@@ -185,7 +193,7 @@ def test_type_default_importance_and_internal_are_kafkas(scope: str) -> None:
 def test_who_may_change_a_key_is_kafkas() -> None:
     modes = kafka_definitions()["update_modes"]
     for name, definition in NODE.items():
-        if not name.startswith(OWN_PREFIX):
+        if is_known_to_kafka(name):
             assert definition.mode.value == modes.get(name, "read-only"), name
 
 

@@ -87,6 +87,7 @@ READ_THROUGH = {
     "inter.broker.listener.name": "inter_broker_listener_name",
     "security.inter.broker.protocol": "inter_broker_listener_name",
     "max.connections.per.ip.overrides": "max_connections_per_ip_overrides",
+    "super.users": "super_users",
     "controller.quorum.voters": "voters",
     "metadata.log.dir": "metadata_log_dir",
     "log.dir": "log_dirs",
