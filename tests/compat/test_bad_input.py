@@ -43,21 +43,13 @@ OTHER_CODES = {
 
 
 @contextmanager
-def node(
-    folder: Path, formatting: Sequence[str], running: Sequence[str], settings: str = ""
-) -> Iterator[int]:
-    """The port of a node that is formatted and runs, and has the topics."""
-    port = unused_ports(2)
+def formatted_process(
+    folder: Path, formatting: Sequence[str], running: Sequence[str], config_text: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A node with this configuration, which is formatted and has been started."""
     folder.mkdir()
     config = folder / "node.properties"
-    config.write_text(
-        "process.roles=broker,controller\nnode.id=1\n"
-        f"controller.quorum.voters=1@127.0.0.1:{port + 1}\n"
-        "controller.listener.names=CONTROLLER\n"
-        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}\n"
-        f"log.dirs={folder}/data\n"
-        f"{settings}"
-    )
+    config.write_text(config_text)
     identity = ["-t", CLUSTER_ID, "-c", str(config)]
     subprocess.run([*formatting, *identity], check=True, capture_output=True, cwd=folder)
     with (folder / "output.txt").open("wb") as output:
@@ -65,11 +57,29 @@ def node(
             [*running, str(config)], stdout=output, stderr=output, cwd=folder
         )
         try:
-            prepare(port, process)
-            yield port
+            yield process
         finally:
             process.terminate()
             process.wait(60)
+
+
+@contextmanager
+def node(
+    folder: Path, formatting: Sequence[str], running: Sequence[str], settings: str = ""
+) -> Iterator[int]:
+    """The port of a node that is formatted and runs, and has the topics."""
+    port = unused_ports(2)
+    config = (
+        "process.roles=broker,controller\nnode.id=1\n"
+        f"controller.quorum.voters=1@127.0.0.1:{port + 1}\n"
+        "controller.listener.names=CONTROLLER\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}\n"
+        f"log.dirs={folder}/data\n"
+        f"{settings}"
+    )
+    with formatted_process(folder, formatting, running, config) as process:
+        prepare(port, process)
+        yield port
 
 
 def prepare(port: int, process: subprocess.Popen[bytes]) -> None:
