@@ -62,6 +62,8 @@ class Elections:
             granted = self.grants_vote(candidate, up_to_date=up_to_date)
             if granted:
                 quorum.vote_for(candidate)
+            else:
+                self.retry_before(candidate)
         return self._vote_response(ErrorCode.NONE, granted=granted)
 
     def grants_pre_vote(self, *, up_to_date: bool) -> bool:
@@ -78,7 +80,8 @@ class Elections:
 
         One commit reaches all followers of a leader at once, and so their fetch timeouts end at
         once when it falls silent. Two that have each other's pre-vote would both stand, each with
-        its own vote, and both sit a whole election timeout out.
+        its own vote, and both sit a whole election timeout out. The other has to hear of its
+        majority, to write its own vote down and to ask, on a machine that may be busy.
         """
         quorum = self._quorum
         role = quorum.role
@@ -88,7 +91,24 @@ class Elections:
             and candidate.node_id < quorum.local.node_id
             and quorum.voters.latest.contains(candidate)
         ):
-            role.yields_until_ms = quorum.now_ms + quorum.config.evidence_step_ms
+            role.yields_until_ms = quorum.now_ms + quorum.config.yield_ms
+
+    def retry_before(self, rival: ReplicaKey) -> None:
+        """The votes of this epoch are split: the candidate of lowest rank asks for the next one.
+
+        The others wait their time out, as all would in Kafka; by then there is a leader. Once more
+        a pre-vote decides whether anybody is disturbed, and the rival itself may give it.
+        """
+        quorum = self._quorum
+        role = quorum.role
+        if (
+            isinstance(role, Candidate)
+            and quorum.local.node_id < rival.node_id
+            and quorum.voters.latest.contains(rival)
+        ):
+            role.election_deadline_ms = min(
+                role.election_deadline_ms, quorum.now_ms + quorum.config.evidence_step_ms
+            )
 
     def grants_vote(self, candidate: ReplicaKey, *, up_to_date: bool) -> bool:
         """Whether the vote of this epoch is still, or already, the candidate's."""

@@ -100,6 +100,11 @@ class RaftConfig:
     # How far apart the survivors of a dead leader start their elections (decision 14).
     evidence_step_ms: int = 50
 
+    @property
+    def yield_ms(self) -> int:
+        """How long a voter that could stand leaves that to one of lower rank."""
+        return self.election_timeout_ms // 4
+
 
 @dataclass(frozen=True, slots=True)
 class RecoveredState:

@@ -96,7 +96,10 @@ TRANSITIONS = (
     ),
     Transition(RoleName.CANDIDATE, RoleName.LEADER, EpochChange.SAME, "a majority voted for it"),
     Transition(
-        RoleName.CANDIDATE, RoleName.PROSPECTIVE, EpochChange.SAME, "the election timeout passed"
+        RoleName.CANDIDATE,
+        RoleName.PROSPECTIVE,
+        EpochChange.SAME,
+        "the election timeout passed, or a voter of higher rank stands in the same epoch",
     ),
     Transition(
         RoleName.FOLLOWER,

@@ -23,8 +23,8 @@ from kraftpy.launch.plan import split_shape
 
 # What the protocol allows after a crash.
 KILL_SECONDS = 1.0
-# The fetch timeout, with room that is less than the election timeout which a split vote costs.
-PAUSE_SECONDS = 2.0 + 0.9
+# The fetch timeout, with room that is far less than the election timeout which a split vote costs.
+PAUSE_SECONDS = 2.0 + 0.6
 FIRST_ELECTION_SECONDS = 1.0
 
 

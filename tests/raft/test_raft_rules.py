@@ -805,7 +805,7 @@ def test_followers_of_a_silent_leader_do_not_split_the_vote(voters: int) -> None
     assert {cluster[node_id].quorum.epoch for node_id in range(2, voters + 1)} == {2}
 
 
-def test_who_was_let_go_first_and_does_not_go_is_waited_for_one_step() -> None:
+def test_who_was_let_go_first_and_does_not_go_is_waited_for_a_little() -> None:
     cluster = silenced(3)
     while not isinstance(cluster[2].quorum.role, Candidate):
         cluster.deliver()
@@ -814,9 +814,30 @@ def test_who_was_let_go_first_and_does_not_go_is_waited_for_one_step() -> None:
     role = cluster[3].quorum.role
     assert isinstance(role, Prospective)
     assert role.election.is_won
-    assert cluster[3].next_deadline_ms() == cluster.now_ms + 50
-    cluster.advance(50)
+    assert cluster[3].next_deadline_ms() == cluster.now_ms + 250
+    cluster.advance(250)
     assert cluster[3].quorum.role.name is RoleName.CANDIDATE
+
+
+def stand(cluster: Cluster, *node_ids: int) -> None:
+    """Let these be candidates of the same epoch who have not heard of each other."""
+    for node_id in node_ids:
+        cluster[node_id].quorum.become_candidate()
+        cluster.step(node_id, inputs.TimeAdvanced())
+
+
+def test_of_two_candidates_of_an_epoch_the_one_of_lower_rank_tries_again_soon() -> None:
+    cluster = silenced(3)
+    cluster.messages.clear()
+    stand(cluster, 2, 3)
+    waits_until = cluster[3].next_deadline_ms()
+    cluster.settle()
+    assert cluster[2].quorum.role.name is cluster[3].quorum.role.name is RoleName.CANDIDATE
+    assert cluster[2].next_deadline_ms() == cluster.now_ms + 50
+    assert cluster[3].next_deadline_ms() == waits_until
+    cluster.advance(50)
+    assert cluster.leader() == 2
+    assert cluster.election(3).epoch == 3
 
 
 def test_the_first_election_waits_for_a_majority_in_reach() -> None:

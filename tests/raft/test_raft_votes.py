@@ -14,7 +14,7 @@ from kraftpy.raft.effects import LeaderChanged, PersistElection
 from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.elections import Elections
 from kraftpy.raft.quorum import Quorum
-from kraftpy.raft.roles import Follower, RoleName, Unattached
+from kraftpy.raft.roles import Candidate, Follower, RoleName, Unattached
 from kraftpy.raft.voters import ReplicaKey
 
 
@@ -279,3 +279,20 @@ def test_a_vote_kept_without_a_directory_is_still_that_node_s() -> None:
     assert answer(quorum, request(candidate=3)).vote_granted
     assert not answer(quorum, request(candidate=3, generation=1)).vote_granted
     assert quorum.election.voted == key_of(3)
+
+
+@pytest.mark.parametrize(
+    ("rival", "generation", "hurries"), [(3, 0, True), (3, 1, False), (9, 0, False)]
+)
+def test_only_a_voter_makes_another_candidate_hurry(
+    rival: int, generation: int, hurries: bool
+) -> None:
+    """A replica with another directory than the voter's is none, and nor is a stranger."""
+    quorum = in_role(RoleName.CANDIDATE)
+    role = quorum.role
+    assert isinstance(role, Candidate)
+    waits_until_ms = role.election_deadline_ms
+    assert waits_until_ms > quorum.now_ms + 50
+    assert not answer(quorum, request(candidate=rival, generation=generation)).vote_granted
+    expected_ms = quorum.now_ms + 50 if hurries else waits_until_ms
+    assert role.election_deadline_ms == expected_ms
