@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from itertools import chain, compress, islice
+from operator import is_not
+from typing import Final, NamedTuple, TypeVar
 
 from kraftpy.metadata.image import (
     ConfigResource,
@@ -63,11 +65,15 @@ class TopicChange(NamedTuple):
             return
         old = self.before.partitions if self.before else ()
         new = self.after.partitions if self.after else ()
-        for partition_id in range(max(len(old), len(new))):
-            before = old[partition_id] if partition_id < len(old) else None
-            after = new[partition_id] if partition_id < len(new) else None
-            if before is not after and before != after:
-                yield PartitionChange(topic, partition_id, before, after)
+        shared = min(len(old), len(new))
+        # Of a large topic most partitions are the same, and this is all that they cost.
+        for number in compress(range(shared), map(is_not, old, new)):
+            if old[number] != new[number]:
+                yield PartitionChange(topic, number, old[number], new[number])
+        for number in range(shared, len(old)):
+            yield PartitionChange(topic, number, old[number], None)
+        for number in range(shared, len(new)):
+            yield PartitionChange(topic, number, None, new[number])
 
 
 class ImageChanges:
@@ -92,10 +98,29 @@ class ImageChanges:
                 changes.append(TopicChange(before, after))
         return tuple(changes)
 
+    @cached_property
+    def _partitions(self) -> tuple[PartitionChange, ...]:
+        return tuple([change for topic in self.topics for change in topic.partitions()])
+
     def partitions(self) -> Iterator[PartitionChange]:
         """Partitions by topic and number."""
-        for topic in self.topics:
-            yield from topic.partitions()
+        return iter(self._partitions)
+
+    def in_parts(self, size: int) -> Iterator[ImageChanges]:
+        """The same with so many partitions at a time; the last part has all other changes too."""
+        changes = chain.from_iterable(topic.partitions() for topic in self.topics)
+        taken = tuple(islice(changes, size))
+        while following := tuple(islice(changes, size)):
+            part = ImageChanges(self.before, self.after)
+            for name in _PARTS:
+                # As if it had been computed.
+                vars(part)[name] = ()
+            part._partitions = taken
+            yield part
+            taken = following
+        last = ImageChanges(self.before, self.after)
+        last._partitions = taken
+        yield last
 
     @cached_property
     def pending_deletions(self) -> tuple[Change[Uuid, PendingDeletionRecord], ...]:
@@ -133,6 +158,11 @@ class ImageChanges:
     @cached_property
     def delegation_tokens(self) -> tuple[Change[str, DelegationTokenRecord], ...]:
         return _real_changes(self.before.delegation_tokens, self.after.delegation_tokens)
+
+
+_PARTS: Final = tuple(
+    name for name, value in vars(ImageChanges).items() if isinstance(value, cached_property)
+)
 
 
 def _real_changes(before: SortedMap[K, V], after: SortedMap[K, V]) -> tuple[Change[K, V], ...]:

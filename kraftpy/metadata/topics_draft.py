@@ -106,17 +106,20 @@ class TopicsDraft:
         """
         partitions = self._partitions(record)
         name = self.names[record.topic_id]
-        replicas = tuple(
+        brokers = {broker_id for partition in partitions for broker_id in partition.replicas}
+        registered = {broker_id for broker_id in brokers if is_registered(broker_id)}
+        # One record for thousands of replicas can't be replayed in steps: it has to be quick.
+        replicas = [
             PendingReplica(partition.partition_id, broker_id)
             for partition in partitions
             for broker_id in partition.replicas
-            if is_registered(broker_id)
-        )
+            if broker_id in registered
+        ]
         del self._open_partitions[record.topic_id]
         self.topics.remove(name)
         self.names.remove(record.topic_id)
         if replicas:
-            pending = PendingDeletionRecord(record.topic_id, name, replicas)
+            pending = PendingDeletionRecord(record.topic_id, name, tuple(replicas))
             self.deletions.put(record.topic_id, pending)
         return name
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from timeline_rig import let_happen
+
 from kraftpy.metadata import records as r
 from kraftpy.metadata.controller.brokers import BrokerControl
 from kraftpy.metadata.controller.context import ControllerContext
@@ -118,7 +120,7 @@ class BrokerCluster:
         read = [decode_record(encode_record(record)) for record in records]
         assert read == list(records)
         self.log += read
-        self.context.append(read, Provenance(self.next_offset - 1, 1, 0))
+        let_happen(self.context, read, Provenance(self.next_offset - 1, 1, 0))
         self.context.commit(self.context.image)
 
     def carry_out(self, result: ControllerResult[Answer]) -> Answer:

@@ -16,6 +16,7 @@ from copy import deepcopy
 from random import Random
 
 from metadata_sequences import NaiveMetadata
+from timeline_rig import let_happen
 
 from kraftpy.metadata import records as r
 from kraftpy.metadata.controller.context import ControllerContext
@@ -81,7 +82,7 @@ class Life:
         return self.images[-1].provenance.last_offset
 
     def append(self, *records: r.MetadataRecord) -> None:
-        self.context.append(records, Provenance(self.offset + len(records), 1, 0))
+        let_happen(self.context, records, Provenance(self.offset + len(records), 1, 0))
         self.images.append(self.context.image)
 
     def commit(self, count: int | None = None) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from timeline_rig import let_happen
+
 from kraftpy.metadata import records as r
 from kraftpy.metadata.controller.context import ControllerContext
 from kraftpy.metadata.controller.leader_and_isr import leader_and_isr_changes
@@ -65,7 +67,7 @@ class Cluster:
     def append(self, *records: r.MetadataRecord) -> None:
         """Append records that are not committed yet."""
         self._offset += len(records)
-        self.context.append(records, Provenance(self._offset, 1, self._offset))
+        let_happen(self.context, records, Provenance(self._offset, 1, self._offset))
 
     def register(
         self, broker_id: int, directories: Sequence[Uuid], *, fenced: bool = False

@@ -11,10 +11,12 @@ from dataclasses import replace
 from random import Random
 from typing import TypeVar
 
+from timeline_rig import finished, let_happen
+
 from kraftpy.config import DynamicConfig, NodeConfig, from_mapping
 from kraftpy.metadata.controller.configs import ConfigControl
 from kraftpy.metadata.controller.context import ControllerContext
-from kraftpy.metadata.controller.result import Caller, ControllerResult
+from kraftpy.metadata.controller.result import Caller, Outcome
 from kraftpy.metadata.controller.settings import ControllerSettings
 from kraftpy.metadata.controller.topic_names import TopicNames
 from kraftpy.metadata.controller.topics import TopicControl
@@ -111,9 +113,10 @@ class SmallCluster:
         read = [decode_record(encode_record(record)) for record in records]
         assert read == list(records)
         last = self.image.provenance.last_offset + len(records)
-        self.context.append(read, Provenance(last, 1, 0))
+        let_happen(self.context, read, Provenance(last, 1, 0))
 
-    def carry_out(self, result: ControllerResult[Answer]) -> Answer:
+    def carry_out(self, outcome: Outcome[Answer]) -> Answer:
         """Let the records of a result happen; returns its answer."""
+        result = finished(outcome)
         self.apply(result.records)
         return result.answer

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from small_cluster import SmallCluster, registration
+from timeline_rig import finished
 
 from kraftpy.metadata.controller.acls import AclControl
 from kraftpy.metadata.controller.features import FeatureControl
@@ -208,7 +209,7 @@ def test_every_request_gets_an_answer(seed: int) -> None:
             assert encode_bytes(reads[kind](cluster.image, request), version)
             continue
         try:
-            result = writes[kind](request, Caller(api_version=version))
+            result = finished(writes[kind](request, Caller(api_version=version)))
         except ControllerError:
             continue
         finally:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from controller_runs import SETTINGS, Life, broker, directory, partition, topic_id
+from timeline_rig import let_happen
 
 from kraftpy.metadata import records as r
 from kraftpy.metadata.controller.context import ELR_FEATURE, ControllerContext
@@ -109,7 +110,7 @@ def test_settings_by_strength() -> None:
         (config(4, "1", "min.insync.replicas", None), 3),
     ):
         offset += 1
-        context.append([record], Provenance(offset, 1, 0))
+        let_happen(context, [record], Provenance(offset, 1, 0))
         assert context.min_insync_replicas("a") == expected
         assert context.topic_config("a", "min.insync.replicas") == str(expected)
 

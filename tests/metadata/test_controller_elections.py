@@ -271,7 +271,7 @@ def test_a_run_has_a_limit(count: int, has_more: bool) -> None:
     while isinstance(outcome, Part):
         sizes.append(len(outcome.records))
         outcome = outcome.proceed(0)
-    assert (sizes, outcome.answer) == ([200] * 5, has_more)
+    assert (sizes, outcome.answer) == ([100] * 10, has_more)
     assert not outcome.is_atomic
     assert outcome.records == ()
 

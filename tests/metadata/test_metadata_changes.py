@@ -165,3 +165,24 @@ def test_a_grown_topic_changes_by_its_new_partitions() -> None:
     grown = image_of(partition(3, 1, 2), base=BASE)
     (change,) = ImageChanges(BASE, grown).partitions()
     assert (change.partition_id, change.before) == (3, None)
+
+
+@given(seed=st.integers(0, 2**32), size=st.integers(1, 40))
+def test_parts_of_changes_are_all_of_them(seed: int, size: int) -> None:
+    """So many partitions at a time, in their order; everything else with the last ones."""
+    source = RecordSource(Random(seed), transactions=False)
+    before = image_of(*source.take(150))
+    after = image_of(*source.take(80), base=before)
+    whole = ImageChanges(before, after)
+    *parts, last = whole.in_parts(size)
+    partitions = [list(part.partitions()) for part in (*parts, last)]
+    assert [change for part in partitions for change in part] == list(whole.partitions())
+    assert all(len(part) == size for part in partitions[:-1])
+    assert len(partitions[-1]) <= size
+    for part in parts:
+        assert (part.before, part.after) == (before, after)
+        assert part.topics == part.brokers == part.pending_deletions == part.configs == ()
+    assert last.topics == whole.topics
+    assert last.brokers == whole.brokers
+    assert last.pending_deletions == whole.pending_deletions
+    assert last.configs == whole.configs

@@ -8,11 +8,18 @@ state proves that this controller is not the active one any more.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kraftpy.metadata.controller.context import ControllerContext
 from kraftpy.metadata.controller.leader_and_isr import ChangeBuilders
-from kraftpy.metadata.controller.result import Caller, ControllerError, ControllerResult
+from kraftpy.metadata.controller.result import (
+    Caller,
+    ControllerError,
+    ControllerResult,
+    Outcome,
+    in_parts,
+)
 from kraftpy.metadata.image import MetadataImage, TopicImage
 from kraftpy.metadata.records import (
     LEADER_UNCHANGED,
@@ -62,20 +69,31 @@ class AlterPartitionControl:
 
     def alter_partition(
         self, request: AlterPartitionRequest, caller: Caller
-    ) -> ControllerResult[AlterPartitionResponse]:
-        """Change ISRs; each partition is answered with what it then is, or with its own error."""
-        check_broker_epoch(self._context.image, request.broker_id, request.broker_epoch)
+    ) -> Outcome[AlterPartitionResponse]:
+        """Change ISRs; each partition is answered with what it then is, or with its own error.
+
+        A leader that lost a follower speaks for all that it leads: in parts, as each partition's
+        change stands for itself.
+        """
+        context = self._context
+        check_broker_epoch(context.image, request.broker_id, request.broker_epoch)
         has_epochs = caller.api_version >= _FIRST_VERSION_WITH_EPOCHS
-        run = _Alteration(self._context, request.broker_id, has_epochs=has_epochs)
-        topics = [run.alter(topic) for topic in request.topics]
-        response = AlterPartitionResponse(topics=topics)
-        return ControllerResult(tuple(run.records), response, is_atomic=False)
+        run = _Alteration(context, request.broker_id, has_epochs=has_epochs)
+
+        def finish(
+            records: tuple[PartitionChangeRecord, ...], _: int
+        ) -> ControllerResult[AlterPartitionResponse]:
+            response = AlterPartitionResponse(topics=run.answers)
+            return ControllerResult(records, response, is_atomic=False)
+
+        changes = run.changes(request.topics)
+        return in_parts(changes, context.settings.partitions_at_once, finish, 0)
 
 
 class _Alteration:
     """One request of one leader."""
 
-    __slots__ = ("_builders", "_context", "_has_epochs", "_leader", "_seen", "records")
+    __slots__ = ("_builders", "_context", "_has_epochs", "_leader", "_seen", "answers")
 
     def __init__(self, context: ControllerContext, leader: int, *, has_epochs: bool) -> None:
         self._context = context
@@ -83,24 +101,29 @@ class _Alteration:
         self._leader = leader
         self._has_epochs = has_epochs
         self._seen: set[tuple[Uuid, int]] = set()
-        self.records: list[PartitionChangeRecord] = []
+        self.answers: list[ResponseTopicData] = []
 
-    def alter(self, asked: RequestTopicData) -> ResponseTopicData:
-        topic = self._context.image.topic_by_id(asked.topic_id)
-        answers = []
-        for data in asked.partitions:
-            if topic is None:
-                answers.append(_refused(data, ErrorCode.UNKNOWN_TOPIC_ID))
-            elif not 0 <= data.partition_index < len(topic.partitions):
-                answers.append(_refused(data, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            elif (topic.topic_id, data.partition_index) in self._seen:
-                answers.append(_refused(data, ErrorCode.INVALID_REQUEST))
-            else:
-                self._seen.add((topic.topic_id, data.partition_index))
-                answers.append(self._alter(topic, data))
-        return ResponseTopicData(topic_id=asked.topic_id, partitions=answers)
+    def changes(self, asked: Iterable[RequestTopicData]) -> Iterator[PartitionChangeRecord | None]:
+        """What each partition's part of the request writes; the answers grow on the way."""
+        for each in asked:
+            topic = self._context.image.topic_by_id(each.topic_id)
+            answer = ResponseTopicData(topic_id=each.topic_id)
+            self.answers.append(answer)
+            for data in each.partitions:
+                record, partition_answer = self._alter(topic, data)
+                answer.partitions.append(partition_answer)
+                yield record
 
-    def _alter(self, topic: TopicImage, data: RequestPartitionData) -> ResponsePartitionData:
+    def _alter(
+        self, topic: TopicImage | None, data: RequestPartitionData
+    ) -> tuple[PartitionChangeRecord | None, ResponsePartitionData]:
+        if topic is None:
+            return None, _refused(data, ErrorCode.UNKNOWN_TOPIC_ID)
+        if not 0 <= data.partition_index < len(topic.partitions):
+            return None, _refused(data, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if (topic.topic_id, data.partition_index) in self._seen:
+            return None, _refused(data, ErrorCode.INVALID_REQUEST)
+        self._seen.add((topic.topic_id, data.partition_index))
         partition = topic.partitions[data.partition_index]
         if self._has_epochs:
             members = data.new_isr_with_epochs
@@ -108,19 +131,18 @@ class _Alteration:
             members = [BrokerState(broker_id=broker_id) for broker_id in data.new_isr]
         code = self._check(partition, data, members)
         if code is not ErrorCode.NONE:
-            return _refused(data, code)
+            return None, _refused(data, code)
         builder = self._builders.builder(topic, partition)
         builder.isr = tuple([member.broker_id for member in members])
         builder.recovery_state = data.leader_recovery_state
         record = builder.build()
         if record is not None:
-            self.records.append(record)
             partition = partition.changed_by(record)
             if record.leader not in (LEADER_UNCHANGED, self._leader):
                 # The new ISR has ended a reassignment that takes the leader away. It is an error
                 # to the leader, which must look at the metadata, and written all the same.
-                return _refused(data, ErrorCode.NEW_LEADER_ELECTED)
-        return ResponsePartitionData(
+                return record, _refused(data, ErrorCode.NEW_LEADER_ELECTED)
+        return record, ResponsePartitionData(
             partition_index=data.partition_index,
             leader_id=partition.leader,
             leader_epoch=partition.leader_epoch,

@@ -10,7 +10,7 @@ remembers, and for `epoch` and `heartbeats`, which the controller sets while it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kraftpy.config.definition import REQUIRED, Definition, Value, parse, render
@@ -84,9 +84,19 @@ class ControllerContext:
         """The last offset that is appended and not known to be committed; None if all is."""
         return self._timeline.pending_offset
 
-    def append(self, records: Sequence[MetadataRecord], provenance: Provenance) -> None:
-        """Let records happen that are being appended; ReplayError if they can't."""
-        self._timeline.append(records, provenance)
+    @property
+    def is_amid_append(self) -> bool:
+        """Whether records have happened and what is derived from the image isn't all there yet."""
+        return self._timeline.is_amid_append
+
+    def appending(
+        self, records: Sequence[MetadataRecord], place: Callable[[], Provenance]
+    ) -> Iterator[None]:
+        """Let records happen that are being appended, in steps; ReplayError if they can't.
+
+        `place` is asked where they are appended when nothing is in their way any more.
+        """
+        return self._timeline.appending(records, place, self.settings.partitions_at_once)
 
     def commit(self, image: MetadataImage) -> None:
         """All of `image` is committed."""

@@ -13,9 +13,10 @@ or when an operation fails in a way that nobody has foreseen: whoever waits is t
 memory goes back to what is committed, sessions and timers are gone. Giving up is always safe;
 another takes over.
 
-A write. The operation returns records; they happen in memory at once and are handed to Raft. One
-that concerns many partitions comes in parts, so that nobody else on the loop waits for long; within
-the controller it is one, since its parts go before all that waits. The answer is parked at the end
+A write. The operation returns records; they happen in memory and are handed to Raft. One that
+concerns many partitions comes in parts, so that nobody else on the loop waits for long; within the
+controller it is one, since its parts go before all that waits. Records of an atomic one must be one
+batch, hence they are written down, and happen, in steps instead. The answer is parked at the end
 of what is pending and leaves when that is committed, also if this operation wrote nothing: it may
 have read what is not committed yet.
 
@@ -29,10 +30,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.controller.activation import activation_records
@@ -70,7 +71,7 @@ from kraftpy.metadata.controller.result import (
 from kraftpy.metadata.controller.writing import TooManyRecordsError, encoded_batches
 from kraftpy.metadata.image import MetadataImage, Provenance
 from kraftpy.metadata.publisher import Manifest
-from kraftpy.metadata.records import NO_LEADER
+from kraftpy.metadata.records import NO_LEADER, MetadataRecord
 from kraftpy.metadata.replay_error import ReplayError
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.world import InternalInvariant, assert_always
@@ -83,6 +84,7 @@ T = TypeVar("T")
 
 
 _NO_EVENT = Event("none", None, lambda now_ms: None)
+_DONE: Final = object()
 
 
 class _Parked(NamedTuple):
@@ -344,29 +346,61 @@ class Controller:
         if not self.is_active:
             raise self._not_controller()
         outcome = operation.run(request, caller, Turn(now_ms, self._end_offset))
-        if operation.is_users and len(outcome.records) > MAX_RECORDS_PER_REQUEST:
-            raise _too_much()
         done = partial(self._answer, request_id, operation.is_read)
-        try:
-            self._carry_out(outcome, done, now_ms)
-        except TooManyRecordsError as error:
-            if operation.is_users:
-                raise _too_much() from error
-            raise
+        self._carry_out(outcome, done, now_ms, is_users=operation.is_users)
 
-    def _carry_out(self, outcome: Outcome[T], done: Callable[[T, int], None], now_ms: int) -> None:
+    def _carry_out(
+        self,
+        outcome: Outcome[T],
+        done: Callable[[T, int], None],
+        now_ms: int,
+        *,
+        is_users: bool = False,
+    ) -> None:
         """Append what was decided; then go on with the rest of it, before anybody else, or end."""
-        self._append(outcome, now_ms)
+        if is_users and len(outcome.records) > MAX_RECORDS_PER_REQUEST:
+            raise _too_much()
+        if isinstance(outcome, ControllerResult) and outcome.is_atomic:
+            self._step(self._appending(outcome), outcome.answer, done, is_users, now_ms)
+            return
+        self._append(outcome)
         if isinstance(outcome, Part):
-            rest = partial(self._go_on, outcome.proceed, done)
-            self._queue.go_on_with(replace(self._event, run=rest), now_ms)
+            self._next(partial(self._go_on, outcome.proceed, done, is_users), now_ms)
         else:
             done(outcome.answer, now_ms)
 
+    def _next(self, run: Callable[[int], None], now_ms: int) -> None:
+        """The event that is being processed is not done yet, and goes on with this."""
+        self._queue.go_on_with(replace(self._event, run=run), now_ms)
+
     def _go_on(
-        self, proceed: Callable[[int], Outcome[T]], done: Callable[[T, int], None], now_ms: int
+        self,
+        proceed: Callable[[int], Outcome[T]],
+        done: Callable[[T, int], None],
+        is_users: bool,
+        now_ms: int,
     ) -> None:
-        self._carry_out(proceed(self._end_offset), done, now_ms)
+        self._carry_out(proceed(self._end_offset), done, now_ms, is_users=is_users)
+
+    def _step(
+        self,
+        work: Iterator[None],
+        answer: T,
+        done: Callable[[T, int], None],
+        is_users: bool,
+        now_ms: int,
+    ) -> None:
+        """Go on with appending what is one batch; then end."""
+        try:
+            is_done = next(work, _DONE) is _DONE
+        except TooManyRecordsError as error:
+            if is_users:
+                raise _too_much() from error
+            raise
+        if is_done:
+            done(answer, now_ms)
+        else:
+            self._next(partial(self._step, work, answer, done, is_users), now_ms)
 
     def _answer(self, request_id: int, is_read: bool, answer: object, now_ms: int) -> None:
         # Whatever a write read or wrote lies at or before what is pending now.
@@ -376,20 +410,34 @@ class Controller:
         else:
             self._parked.append(_Parked(offset, request_id, answer))
 
-    def _append(self, result: Outcome[object], now_ms: int) -> None:
+    def _append(self, result: Outcome[object]) -> None:
         """Let records happen, and have them appended. All or nothing if they can't be encoded."""
-        for records, values in encoded_batches(result):
-            epoch, base_offset = self._context.epoch, self._end_offset
-            provenance = Provenance(base_offset + len(records) - 1, epoch, self._wall_ms)
+        for _ in self._appending(result):
+            pass
+
+    def _appending(self, result: Outcome[object]) -> Iterator[None]:
+        """The same, with a rest between steps; what others may see is there after the last."""
+        context = self._context
+        batches = yield from encoded_batches(result, context.settings.partitions_at_once)
+        for records, values in batches:
+            place = partial(self._hand_over, records, values)
             try:
-                self._context.append(records, provenance)
+                yield from context.appending(records, place)
             except ReplayError as error:
                 raise InternalInvariant(f"controller.replay {error}") from error
-            self._effects.append(AppendRecords(epoch, base_offset, records, values))
-            self._end_offset = provenance.end_offset
             affected = to_elect_after(records)
             if affected is not None:
-                self._bring_online_at(affected.topic_name, now_ms)
+                self._bring_online_at(affected.topic_name, self._now_ms)
+
+    def _hand_over(
+        self, records: tuple[MetadataRecord, ...], values: tuple[bytes, ...]
+    ) -> Provenance:
+        """Have a batch appended, where the log ends by now."""
+        epoch, base_offset = self._context.epoch, self._end_offset
+        self._effects.append(AppendRecords(epoch, base_offset, records, values))
+        provenance = Provenance(base_offset + len(records) - 1, epoch, self._wall_ms)
+        self._end_offset = provenance.end_offset
+        return provenance
 
     def _refuse(self, request_id: int, error: ControllerError) -> None:
         self._effects.append(Refuse(request_id, error.code, error.message))
@@ -444,7 +492,7 @@ class Controller:
             context.settings.static_configs,
             has_open_transaction=has_open_transaction,
         )
-        self._append(ControllerResult(records, None), now_ms)
+        self._append(ControllerResult(records, None))
         self._tasks.start(now_ms)
         self._probing.look_at(now_ms + context.settings.probe_after_ms)
         self._carry_out(

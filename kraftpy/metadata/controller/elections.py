@@ -3,6 +3,7 @@
 What a broker's coming and going makes necessary is in leader_and_isr.py; the rules of elections are
 in partition_change.py. Here is who may stand, and how many in one go: the controller's own runs
 stop after 1,000 changes and say that there is more to do, so that others get their turn in between.
+All of them come in parts, so that the loop has its turn within a run.
 
 Balancing. A broker's imbalance is the share of the partitions it is the preferred leader of that
 others lead. If it is above leader.imbalance.per.broker.percentage, all that can be led by the
@@ -73,23 +74,31 @@ class ElectionControl:
 
     def elect_leaders(
         self, request: ElectLeadersRequest, caller: Caller
-    ) -> ControllerResult[ElectLeadersResponse]:
+    ) -> Outcome[ElectLeadersResponse]:
         """Elect preferred leaders, or any; a request that names no topics is for all of them."""
         del caller
+        context = self._context
         election = _ELECTIONS.get(request.election_type)
         if election is None:
             message = f"There is no election type {request.election_type}."
             raise ControllerError(ErrorCode.INVALID_REQUEST, message)
-        run = _RequestedElections(self._context, election)
+        asked: Iterable[tuple[str, Iterable[int]]]
+        # Those with the right leader are no news to somebody who didn't ask for them.
+        is_brief = request.topic_partitions is None
         if request.topic_partitions is None:
-            for topic in self._context.image.topics.values():
-                # Those with the right leader are no news to somebody who didn't ask for them.
-                run.elect(topic.name, range(len(topic.partitions)), is_brief=True)
+            topics = context.image.topics.values()
+            asked = ((topic.name, range(len(topic.partitions))) for topic in topics)
         else:
-            for asked in request.topic_partitions:
-                run.elect(asked.topic, asked.partitions)
-        response = ElectLeadersResponse(replica_election_results=run.results)
-        return ControllerResult(tuple(run.records), response, is_atomic=False)
+            asked = ((each.topic, each.partitions) for each in request.topic_partitions)
+        run = _RequestedElections(context, election, is_brief=is_brief)
+
+        def finish(
+            records: tuple[PartitionChangeRecord, ...], _: int
+        ) -> ControllerResult[ElectLeadersResponse]:
+            response = ElectLeadersResponse(replica_election_results=run.results)
+            return ControllerResult(records, response, is_atomic=False)
+
+        return in_parts(run.changes(asked), context.settings.partitions_at_once, finish, 0)
 
     # By timer.
 
@@ -189,37 +198,45 @@ def to_elect_after(records: Iterable[MetadataRecord]) -> Affected | None:
 class _RequestedElections:
     """One request for elections: what it writes, and what it is told."""
 
-    __slots__ = ("_builders", "_context", "_election", "_seen", "records", "results")
+    __slots__ = ("_builders", "_context", "_count", "_election", "_is_brief", "_seen", "results")
 
-    def __init__(self, context: ControllerContext, election: Election) -> None:
+    def __init__(self, context: ControllerContext, election: Election, *, is_brief: bool) -> None:
+        """With `is_brief`, partitions that need no election are passed over in silence."""
         self._context = context
         self._election = election
+        self._is_brief = is_brief
         self._builders = ChangeBuilders(context)
         self._seen: set[tuple[str, int]] = set()
-        self.records: list[PartitionChangeRecord] = []
+        self._count = 0
         self.results: list[ReplicaElectionResult] = []
 
-    def elect(
-        self, topic_name: str, partition_ids: Iterable[int], *, is_brief: bool = False
-    ) -> None:
-        """With `is_brief`, partitions that need no election are passed over in silence."""
-        topic = self._context.image.topics.get(topic_name)
-        partition_results = []
-        for partition_id in partition_ids:
-            code = self._elect(topic_name, topic, partition_id)
-            if not (is_brief and code is ErrorCode.ELECTION_NOT_NEEDED):
-                message = None if code is ErrorCode.NONE else code.message
-                partition_results.append(
-                    PartitionResult(
-                        partition_id=partition_id, error_code=code, error_message=message
+    def changes(
+        self, asked: Iterable[tuple[str, Iterable[int]]]
+    ) -> Iterator[PartitionChangeRecord | None]:
+        """The outcome of each election; the results grow on the way."""
+        for topic_name, partition_ids in asked:
+            topic = self._context.image.topics.get(topic_name)
+            partition_results: list[PartitionResult] = []
+            for partition_id in partition_ids:
+                record = self._elect(topic_name, topic, partition_id)
+                code = ErrorCode.NONE if isinstance(record, PartitionChangeRecord) else record
+                if not (self._is_brief and code is ErrorCode.ELECTION_NOT_NEEDED):
+                    message = None if code is ErrorCode.NONE else code.message
+                    partition_results.append(
+                        PartitionResult(
+                            partition_id=partition_id, error_code=code, error_message=message
+                        )
                     )
+                yield record if isinstance(record, PartitionChangeRecord) else None
+            if partition_results or not self._is_brief:
+                self.results.append(
+                    ReplicaElectionResult(topic=topic_name, partition_result=partition_results)
                 )
-        if partition_results or not is_brief:
-            self.results.append(
-                ReplicaElectionResult(topic=topic_name, partition_result=partition_results)
-            )
 
-    def _elect(self, topic_name: str, topic: TopicImage | None, partition_id: int) -> ErrorCode:
+    def _elect(
+        self, topic_name: str, topic: TopicImage | None, partition_id: int
+    ) -> PartitionChangeRecord | ErrorCode:
+        """The change, or why there is none."""
         if topic is None or not 0 <= partition_id < len(topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if (topic_name, partition_id) in self._seen:
@@ -229,15 +246,15 @@ class _RequestedElections:
         is_preferred = self._election is Election.PREFERRED
         if partition.leader == partition.replicas[0] if is_preferred else partition.leader >= 0:
             return ErrorCode.ELECTION_NOT_NEEDED
-        if len(self.records) >= MAX_RECORDS_PER_REQUEST:
+        if self._count >= MAX_RECORDS_PER_REQUEST:
             return ErrorCode.POLICY_VIOLATION
         record = _elected(self._builders, topic, partition, self._election)
         if record is None:
             if is_preferred:
                 return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
             return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-        self.records.append(record)
-        return ErrorCode.NONE
+        self._count += 1
+        return record
 
 
 def _elected(

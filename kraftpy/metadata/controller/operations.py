@@ -224,6 +224,8 @@ def _heartbeat_kind(request: BrokerHeartbeatRequest) -> EventKind:
 
 def _alteration_kind(context: ControllerContext, request: AlterPartitionRequest) -> EventKind:
     """An ISR that changes while replicas move may end the move."""
+    if context.partitions.reassigning_count == 0:
+        return EventKind.ISR_CHANGE_NOTIFICATION
     for topic in request.topics:
         for asked in topic.partitions:
             partition = context.image.partition(topic.topic_id, asked.partition_index)

@@ -60,7 +60,7 @@ class PeriodicTasks:
         self,
         tasks: Sequence[PeriodicTask],
         queue: EventQueue,
-        write: Callable[[Outcome[bool], int], None],
+        write: Callable[[Outcome[bool]], None],
         next_offset: Callable[[], int],
         on_fault: Callable[[], None],
     ) -> None:
@@ -95,7 +95,7 @@ class PeriodicTasks:
     def _attempt(self, task: PeriodicTask, work: Callable[[], Outcome[bool]], now_ms: int) -> None:
         try:
             outcome = work()
-            self._write(outcome, now_ms)
+            self._write(outcome)
             if isinstance(outcome, Part):
                 rest = partial(self._go_on, task, outcome.proceed)
                 self._queue.go_on_with(Event(task.name, task.kind, rest), now_ms)

@@ -118,8 +118,11 @@ class ReplicaPlacer:
         # Leaders of the partitions to come, the next one last.
         self._deck = self._new_deck()
 
-    def place(self, partition_count: int, replication_factor: int) -> list[tuple[int, ...]]:
-        """The replicas of each partition, the preferred leader first; raises PlacementError."""
+    def place(self, partition_count: int, replication_factor: int) -> Iterator[tuple[int, ...]]:
+        """The replicas of each partition, the preferred leader first; raises PlacementError.
+
+        Each is placed when it is taken, so that one may rest in between.
+        """
         if replication_factor <= 0:
             raise PlacementError("the replication factor must be positive")
         if not self._deck:
@@ -128,7 +131,7 @@ class ReplicaPlacer:
             raise PlacementError(
                 f"there are only {self._broker_count} brokers that take new replicas"
             )
-        return [self._place_one(replication_factor) for _ in range(partition_count)]
+        return (self._place_one(replication_factor) for _ in range(partition_count))
 
     def _place_one(self, replication_factor: int) -> tuple[int, ...]:
         leader = self._deck.pop()

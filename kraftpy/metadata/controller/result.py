@@ -6,7 +6,7 @@ cut into several batches, each of which makes sense alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -23,6 +23,7 @@ __all__ = [
     "Part",
     "Refusal",
     "in_parts",
+    "in_steps",
 ]
 
 # What one request of a user may write; more is refused with POLICY_VIOLATION.
@@ -76,6 +77,19 @@ def in_parts(
     if len(taken) < size:
         return finish(records, next_offset)
     return Part(records, lambda offset: in_parts(changes, size, finish, offset))
+
+
+def in_steps(work: Generator[None, None, Outcome[T_co]]) -> Outcome[T_co]:
+    """What comes of an operation that is a good while at it, and rests between its steps.
+
+    Nothing is written before its end, and nothing changes in the controller until then.
+    """
+    try:
+        next(work)
+    except StopIteration as end:
+        outcome: Outcome[T_co] = end.value
+        return outcome
+    return Part((), lambda _: in_steps(work))
 
 
 class ControllerError(Exception):

@@ -32,6 +32,6 @@ class ControllerSettings:
     # How long a broker may stay silent after a failover before it is probed (decision 14).
     probe_after_ms: int = 300
     # How many partitions are looked at in one go: some milliseconds' work (result.py).
-    partitions_at_once: int = 200
+    partitions_at_once: int = 100
     # This node's static configuration, by key: the base under dynamic settings.
     static_configs: Mapping[str, str] = field(default_factory=dict)

@@ -7,17 +7,22 @@ has which partitions, the states of replicas and partitions, deletions) is deriv
 difference between two images, whichever lies further in the log. Going forward, going back and
 loading a snapshot are one and the same thing.
 
+What is appended may concern thousands of partitions. It is replayed in steps, and what is derived
+follows in steps, when `image` is the new one already: nobody looks, because the controller does
+nothing else meanwhile. A commit in between may bring the same image again, and no other. Who wants
+to go back takes the steps that are left at once.
+
 Invariants: `stable` is the fold of the committed log up to its provenance; `image` is `stable` with
 the records behind it that this controller has appended; every derived part is a function of
-`image`, and of heartbeats while this controller is active.
+`image`, and of heartbeats while this controller is active, between two appends.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Final, Protocol
 
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.delta import MetadataDelta
@@ -26,6 +31,8 @@ from kraftpy.metadata.records import AbortTransactionRecord, MetadataRecord
 from kraftpy.world import InternalInvariant, assert_always
 
 __all__ = ["Derived", "MetadataTimeline"]
+
+_END: Final = object()
 
 
 class Derived(Protocol):
@@ -39,12 +46,14 @@ class Derived(Protocol):
 class MetadataTimeline:
     """Images by offset: the committed one, and those of records not committed yet."""
 
-    __slots__ = ("_derived", "_drafts", "image", "stable")
+    __slots__ = ("_derived", "_drafts", "_move_under_way", "image", "stable")
 
     def __init__(self, derived: Sequence[Derived]) -> None:
         self._derived = list(derived)
         # Ends of appended batches and the image after each, in the order of the log.
         self._drafts: deque[tuple[int, MetadataImage]] = deque()
+        # The rest of the way to `image`, if it isn't over.
+        self._move_under_way: Iterator[None] | None = None
         self.image = EMPTY_IMAGE
         self.stable = EMPTY_IMAGE
 
@@ -53,31 +62,49 @@ class MetadataTimeline:
         """The last offset that is appended and not known to be committed; None if all is."""
         return self._drafts[-1][0] if self._drafts else None
 
+    @property
+    def is_amid_append(self) -> bool:
+        """Whether what is derived is not all there yet."""
+        return self._move_under_way is not None
+
     def follow(self, derived: Derived) -> None:
         """One more that is computed from the image; it begins with everything there is."""
         derived.update(ImageChanges(EMPTY_IMAGE, self.image))
         self._derived.append(derived)
 
-    def append(self, records: Sequence[MetadataRecord], provenance: Provenance) -> None:
-        """Let records happen that are being appended as one batch; `provenance` is its end.
+    def appending(
+        self,
+        records: Sequence[MetadataRecord],
+        place: Callable[[], Provenance],
+        at_once: int,
+    ) -> Iterator[None]:
+        """Let records happen that are being appended as one batch, with a rest between steps.
 
-        Committed images don't show an open transaction, so that here an abort which comes first
-        has nothing to undo. Raises ReplayError, with nothing changed, if the records contradict
-        the image.
+        `place` is asked for the end of the batch when all of them can happen: from then on they
+        have. Committed images don't show an open transaction, so that here an abort which comes
+        first has nothing to undo. Raises ReplayError, with nothing changed, if the records
+        contradict the image.
         """
+        delta = MetadataDelta(self.image)
+        is_abort_first = bool(records) and isinstance(records[0], AbortTransactionRecord)
+        rest = islice(records, int(is_abort_first), None)
+        for number, record in enumerate(rest, 1):
+            delta.replay(record)
+            if number % at_once == 0:
+                yield
+        assert_always(not delta.in_transaction, "controller.open_transaction")
+        provenance = place()
         assert_always(
             provenance.last_offset > self.image.provenance.last_offset,
             "controller.append_order",
             offset=provenance.last_offset,
         )
-        delta = MetadataDelta(self.image)
-        is_abort_first = bool(records) and isinstance(records[0], AbortTransactionRecord)
-        for record in islice(records, int(is_abort_first), None):
-            delta.replay(record)
-        assert_always(not delta.in_transaction, "controller.open_transaction")
         image = delta.apply(provenance)
-        self._move(image)
         self._drafts.append((provenance.last_offset, image))
+        # Not a part of this generator: the way has to be gone to its end if this is given up.
+        self._move_under_way = self._moving(image, at_once)
+        while not self._arrives():
+            yield
 
     def commit(self, image: MetadataImage) -> None:
         """`image` is what all nodes have replayed by now.
@@ -94,13 +121,32 @@ class MetadataTimeline:
     def revert(self) -> None:
         """Forget everything that is not known to be committed."""
         self._drafts.clear()
+        while not self._arrives():
+            pass
         self._move(self.stable)
 
+    def _arrives(self) -> bool:
+        """Take the next step to what was appended; whether that was the last one."""
+        if self._move_under_way is not None and next(self._move_under_way, _END) is not _END:
+            return False
+        self._move_under_way = None
+        return True
+
     def _move(self, image: MetadataImage) -> None:
-        if image is self.image:
-            return
+        if image is not self.image:
+            changes = ImageChanges(self.image, image)
+            self.image = image
+            self._update(changes)
+
+    def _moving(self, image: MetadataImage, at_once: int) -> Iterator[None]:
         changes = ImageChanges(self.image, image)
         self.image = image
+        for number, part in enumerate(changes.in_parts(at_once)):
+            if number:
+                yield
+            self._update(part)
+
+    def _update(self, changes: ImageChanges) -> None:
         for derived in self._derived:
             try:
                 derived.update(changes)

@@ -1,6 +1,7 @@
 """Creating, growing and deleting topics.
 
-All topics of a request become one batch: its records are seen together or not at all. A topic that
+All topics of a request become one batch: its records are seen together or not at all. What to write
+is decided in steps, with a rest after so many partitions or topics. A topic that
 is refused takes nothing from the others. A new partition is online from its first record on: its
 ISR is whoever of its replicas is active, in their order, and the first of them leads. Where nobody
 is active the topic is not created.
@@ -13,8 +14,9 @@ topic_deletion.py follows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
 
 from kraftpy.metadata.controller.configs import ConfigControl
 from kraftpy.metadata.controller.partition_change import default_directory
@@ -29,7 +31,9 @@ from kraftpy.metadata.controller.result import (
     Caller,
     ControllerError,
     ControllerResult,
+    Outcome,
     Refusal,
+    in_steps,
 )
 from kraftpy.metadata.controller.topic_names import (
     CLUSTER_METADATA_TOPIC,
@@ -55,6 +59,11 @@ from kraftpy.protocol.schema import k37_create_partitions as k37
 from kraftpy.world import Random
 
 __all__ = ["TopicControl"]
+
+T = TypeVar("T")
+
+# What comes of something that is done with a rest now and then.
+_Steps: TypeAlias = Generator[None, None, T]
 
 # Until this version of DeleteTopics, clients don't know the error of disabled deletion.
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3
@@ -105,11 +114,20 @@ class TopicControl:
         self._configs = configs
         self._random = random
 
+    def _is_time_to_rest(self, count: int) -> bool:
+        """After so many partitions, or topics."""
+        return count % self._context.settings.partitions_at_once == 0
+
     # Creating.
 
     def create_topics(
         self, request: k19.CreateTopicsRequest, caller: Caller
-    ) -> ControllerResult[k19.CreateTopicsResponse]:
+    ) -> Outcome[k19.CreateTopicsResponse]:
+        return in_steps(self._create_topics(request, caller))
+
+    def _create_topics(
+        self, request: k19.CreateTopicsRequest, caller: Caller
+    ) -> _Steps[Outcome[k19.CreateTopicsResponse]]:
         default_count = self._context.settings.num_partitions
         _limit_partitions(_wanted_partitions(topic, default_count) for topic in request.topics)
         times_named = Counter(topic.name for topic in request.topics)
@@ -117,12 +135,14 @@ class TopicControl:
         # Topics of this request that others may collide with, by their unified names.
         newcomers: dict[str | None, str] = {}
         results: dict[str, k19.CreatableTopicResult] = {}
-        for topic in request.topics:
+        for number, topic in enumerate(request.topics, 1):
+            if self._is_time_to_rest(number):
+                yield
             outcome: _NewTopic | Refusal
             if times_named[topic.name] > 1:
                 outcome = _DUPLICATE_NAME
             else:
-                outcome = self._create(topic, newcomers)
+                outcome = yield from self._create(topic, newcomers)
                 if isinstance(outcome, _NewTopic) and not caller.may_change(
                     len(outcome.partitions)
                 ):
@@ -153,7 +173,7 @@ class TopicControl:
 
     def _create(
         self, topic: k19.CreatableTopic, newcomers: Mapping[str | None, str]
-    ) -> _NewTopic | Refusal:
+    ) -> _Steps[_NewTopic | Refusal]:
         """The new topic, or the first of the reasons why there can't be one."""
         refusal = self._refuse_name(topic.name, newcomers)
         if refusal is not None:
@@ -166,11 +186,12 @@ class TopicControl:
         configs = self._configs.new_topic_records(topic.name, settings)
         if isinstance(configs, Refusal):
             return configs
-        assignments = self._assign(topic)
+        assignments = yield from self._assign(topic)
         if isinstance(assignments, Refusal):
             return assignments
         topic_id = random_uuid(self._random)
-        return _NewTopic(topic_id, configs, self._new_partitions(topic_id, 0, assignments))
+        partitions = yield from self._new_partitions(topic_id, 0, assignments)
+        return _NewTopic(topic_id, configs, partitions)
 
     def _refuse_name(self, name: str, newcomers: Mapping[str | None, str]) -> Refusal | None:
         if name == CLUSTER_METADATA_TOPIC:
@@ -190,10 +211,10 @@ class TopicControl:
             return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         return None
 
-    def _assign(self, topic: k19.CreatableTopic) -> list[tuple[int, ...]] | Refusal:
+    def _assign(self, topic: k19.CreatableTopic) -> _Steps[list[tuple[int, ...]] | Refusal]:
         """The replicas of each partition of a new topic."""
         if topic.assignments:
-            return self._assign_by_hand(topic)
+            return (yield from self._assign_by_hand(topic))
         if topic.replication_factor < -1 or topic.replication_factor == 0:
             message = "the replication factor must be above 0, or -1 for the default"
             return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, message)
@@ -205,9 +226,9 @@ class TopicControl:
         if replication_factor == -1:
             replication_factor = settings.default_replication_factor
         count = settings.num_partitions if topic.num_partitions == -1 else topic.num_partitions
-        return self._place(count, replication_factor)
+        return (yield from self._place(count, replication_factor))
 
-    def _assign_by_hand(self, topic: k19.CreatableTopic) -> list[tuple[int, ...]] | Refusal:
+    def _assign_by_hand(self, topic: k19.CreatableTopic) -> _Steps[list[tuple[int, ...]] | Refusal]:
         if topic.replication_factor != -1 or topic.num_partitions != -1:
             message = "with replicas assigned by hand, both counts must be -1"
             return Refusal(ErrorCode.INVALID_REQUEST, message)
@@ -223,6 +244,8 @@ class TopicControl:
                 return refusal
             replication_factor = len(replicas)
             assigned[assignment.partition_index] = replicas
+            if self._is_time_to_rest(len(assigned)):
+                yield
         if sorted(assigned) != list(range(len(assigned))):
             message = "the partitions must be numbered from 0 without gaps"
             return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
@@ -253,13 +276,19 @@ class TopicControl:
 
     def _place(
         self, partition_count: int, replication_factor: int
-    ) -> list[tuple[int, ...]] | Refusal:
+    ) -> _Steps[list[tuple[int, ...]] | Refusal]:
         placer = ReplicaPlacer(usable_brokers(self._context.image), self._random)
         try:
-            return placer.place(partition_count, replication_factor)
+            places = placer.place(partition_count, replication_factor)
         except PlacementError as error:
             message = f"a partition can't have {replication_factor} replicas: {error}"
             return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        placed: list[tuple[int, ...]] = []
+        for replicas in places:
+            placed.append(replicas)
+            if self._is_time_to_rest(len(placed)):
+                yield
+        return placed
 
     def _active(self, replicas: Sequence[int]) -> tuple[int, ...]:
         brokers = self._context.image.brokers
@@ -267,7 +296,7 @@ class TopicControl:
 
     def _new_partitions(
         self, topic_id: Uuid, first_number: int, assignments: Sequence[tuple[int, ...]]
-    ) -> tuple[PartitionRecord, ...]:
+    ) -> _Steps[tuple[PartitionRecord, ...]]:
         image = self._context.image
         has_directories = image.metadata_version >= DIRECTORIES_LEVEL
         partitions = []
@@ -284,13 +313,20 @@ class TopicControl:
                     directories=tuple(directories) if has_directories else (),
                 )
             )
+            if self._is_time_to_rest(len(partitions)):
+                yield
         return tuple(partitions)
 
     # Growing.
 
     def create_partitions(
         self, request: k37.CreatePartitionsRequest, caller: Caller
-    ) -> ControllerResult[k37.CreatePartitionsResponse]:
+    ) -> Outcome[k37.CreatePartitionsResponse]:
+        return in_steps(self._create_partitions(request, caller))
+
+    def _create_partitions(
+        self, request: k37.CreatePartitionsRequest, caller: Caller
+    ) -> _Steps[Outcome[k37.CreatePartitionsResponse]]:
         topics = self._context.image.topics
         _limit_partitions(
             topic.count - len(present.partitions)
@@ -300,7 +336,9 @@ class TopicControl:
         times_named = Counter(topic.name for topic in request.topics)
         records: list[MetadataRecord] = []
         results: dict[str, k37.CreatePartitionsTopicResult] = {}
-        for topic in request.topics:
+        for number, topic in enumerate(request.topics, 1):
+            if self._is_time_to_rest(number):
+                yield
             present = topics.get(topic.name)
             grown: tuple[PartitionRecord, ...] | Refusal
             if times_named[topic.name] > 1:
@@ -309,7 +347,7 @@ class TopicControl:
                 message = f"there is no topic {topic.name}"
                 grown = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
             else:
-                grown = self._grow(present, topic)
+                grown = yield from self._grow(present, topic)
                 if not isinstance(grown, Refusal) and not caller.may_change(len(grown)):
                     grown = _TOO_MANY_CHANGES
             refusal = grown if isinstance(grown, Refusal) else None
@@ -325,7 +363,7 @@ class TopicControl:
 
     def _grow(
         self, topic: TopicImage, wanted: k37.CreatePartitionsTopic
-    ) -> tuple[PartitionRecord, ...] | Refusal:
+    ) -> _Steps[tuple[PartitionRecord, ...] | Refusal]:
         present = len(topic.partitions)
         if wanted.count <= present:
             message = f"the topic has {present} partitions, so that {wanted.count} are no growth"
@@ -333,7 +371,7 @@ class TopicControl:
         replication_factor = len(topic.partitions[0].replicas)
         assignments: list[tuple[int, ...]] | Refusal
         if wanted.assignments is None:
-            assignments = self._place(wanted.count - present, replication_factor)
+            assignments = yield from self._place(wanted.count - present, replication_factor)
         else:
             assignments = [tuple(each.broker_ids) for each in wanted.assignments]
             if len(assignments) != wanted.count - present:
@@ -342,26 +380,36 @@ class TopicControl:
                     f"for {wanted.count - present} new partitions"
                 )
                 return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-            for replicas in assignments:
+            for number, replicas in enumerate(assignments, 1):
                 refusal = self._refuse_replicas(replicas, replication_factor)
                 if refusal is not None:
                     return refusal
+                if self._is_time_to_rest(number):
+                    yield
         if isinstance(assignments, Refusal):
             return assignments
-        return self._new_partitions(topic.topic_id, present, assignments)
+        return (yield from self._new_partitions(topic.topic_id, present, assignments))
 
     # Deleting.
 
     def delete_topics(
         self, request: k20.DeleteTopicsRequest, caller: Caller
-    ) -> ControllerResult[k20.DeleteTopicsResponse]:
+    ) -> Outcome[k20.DeleteTopicsResponse]:
+        return in_steps(self._delete_topics(request, caller))
+
+    def _delete_topics(
+        self, request: k20.DeleteTopicsRequest, caller: Caller
+    ) -> _Steps[Outcome[k20.DeleteTopicsResponse]]:
         if not self._context.settings.delete_topic_enable:
             if caller.api_version < _FIRST_VERSION_WITH_DELETION_DISABLED:
                 raise ControllerError(ErrorCode.INVALID_REQUEST, "deleting topics is disabled")
             raise ControllerError(ErrorCode.TOPIC_DELETION_DISABLED)
         wanted = _read_deletions(request)
         records = []
-        for topic in self._find_doomed(wanted):
+        doomed = yield from self._find_doomed(wanted)
+        for number, topic in enumerate(doomed, 1):
+            if self._is_time_to_rest(number):
+                yield
             is_allowed = caller.may_change(len(topic.partitions))
             refusal = None if is_allowed else _TOO_MANY_CHANGES
             wanted.answer(topic.name, topic.topic_id, refusal)
@@ -370,11 +418,13 @@ class TopicControl:
         answer = k20.DeleteTopicsResponse(responses=wanted.results)
         return ControllerResult(tuple(records), answer)
 
-    def _find_doomed(self, wanted: _Deletions) -> list[TopicImage]:
+    def _find_doomed(self, wanted: _Deletions) -> _Steps[list[TopicImage]]:
         """The topics to delete; the others that were asked for get their answers."""
         image = self._context.image
         doomed: dict[Uuid, TopicImage] = {}
-        for topic_id, times in wanted.ids.items():
+        for number, (topic_id, times) in enumerate(wanted.ids.items(), 1):
+            if self._is_time_to_rest(number):
+                yield
             topic = image.topic_by_id(topic_id)
             if times > 1:
                 refusal = Refusal(ErrorCode.INVALID_REQUEST, "the request names the id twice")
@@ -383,7 +433,9 @@ class TopicControl:
                 wanted.answer(None, topic_id, _plain(ErrorCode.UNKNOWN_TOPIC_ID))
             else:
                 doomed[topic_id] = topic
-        for name, times in wanted.names.items():
+        for number, (name, times) in enumerate(wanted.names.items(), 1):
+            if self._is_time_to_rest(number):
+                yield
             topic = image.topics.get(name)
             if times > 1:
                 wanted.answer(name, ZERO_UUID, _DUPLICATE_NAME)

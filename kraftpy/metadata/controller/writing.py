@@ -1,12 +1,12 @@
 """From a result to batches of the metadata log.
 
 A batch holds at most 10,000 records and 8 MiB. A result that is not atomic is cut into as many
-batches as that takes; an atomic one must fit.
+batches as that takes; an atomic one must fit. Encoding rests now and then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Final, NamedTuple
 
 from kraftpy.metadata.batches import MAX_BATCH_BYTES
@@ -32,26 +32,26 @@ class EncodedBatch(NamedTuple):
     values: tuple[bytes, ...]
 
 
-def encoded_batches(result: Outcome[object]) -> list[EncodedBatch]:
-    """The batches that hold a result; none if it has no records."""
-    batches = list(_cut(result.records))
-    is_atomic = isinstance(result, ControllerResult) and result.is_atomic
-    if is_atomic and len(batches) > 1:
-        raise TooManyRecordsError(f"{len(result.records)} records in one atomic change")
-    return batches
-
-
-def _cut(records: tuple[MetadataRecord, ...]) -> Iterator[EncodedBatch]:
-    start = 0
+def encoded_batches(
+    result: Outcome[object], at_once: int
+) -> Generator[None, None, list[EncodedBatch]]:
+    """The batches that hold a result, none if it has no records; a rest after so many of them."""
+    batches: list[EncodedBatch] = []
     values: list[bytes] = []
-    size = _BATCH_OVERHEAD_BYTES
-    for index, record in enumerate(records):
+    start, size = 0, _BATCH_OVERHEAD_BYTES
+    for index, record in enumerate(result.records):
+        if index and index % at_once == 0:
+            yield
         value = encode_record(record)
         size += len(value) + _RECORD_OVERHEAD_BYTES
         if values and (len(values) == MAX_RECORDS_PER_REQUEST or size > MAX_BATCH_BYTES):
-            yield EncodedBatch(records[start:index], tuple(values))
+            batches.append(EncodedBatch(result.records[start:index], tuple(values)))
             start, values = index, []
             size = _BATCH_OVERHEAD_BYTES + len(value) + _RECORD_OVERHEAD_BYTES
         values.append(value)
     if values:
-        yield EncodedBatch(records[start:], tuple(values))
+        batches.append(EncodedBatch(result.records[start:], tuple(values)))
+    is_atomic = isinstance(result, ControllerResult) and result.is_atomic
+    if is_atomic and len(batches) > 1:
+        raise TooManyRecordsError(f"{len(result.records)} records in one atomic change")
+    return batches
