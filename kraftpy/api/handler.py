@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
 
 from kraftpy.api.access import OPEN_ACCESS, REFUSALS, Access
 from kraftpy.api.request_quotas import RequestCharge
@@ -32,6 +32,12 @@ from kraftpy.world import Clock, InternalInvariant
 __all__ = ["ApiError", "Handler", "RequestContext"]
 
 log = logging.getLogger(__name__)
+
+# Asked for with each answer, where the enum itself would take ten times as long.
+_ERROR_NAMES: Final[Mapping[int, str]] = {code: code.name for code in ErrorCode}
+
+# Makes the frame of an answer, given a version and a correlation id.
+Encode: TypeAlias = Callable[[Any, int, int], list[Part]]
 
 
 class ApiError(Exception):
@@ -90,6 +96,7 @@ class RequestContext:
     __slots__ = (
         "_answer",
         "_clock",
+        "_encode_answer",
         "_handler",
         "_is_answered",
         "_metrics",
@@ -126,6 +133,7 @@ class RequestContext:
         self._request = request
         self._answer = answer
         self._is_answered = False
+        self._encode_answer: Encode = encode_response
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
@@ -186,8 +194,15 @@ class RequestContext:
             if response is not None:
                 self.respond(response)
 
-    async def respond_with(self, work: Callable[[], Awaitable[Response]]) -> None:
-        """Answer with what comes of `work`; for a task that a handler starts. As `serve`."""
+    async def respond_with(
+        self,
+        work: Callable[[], Awaitable[Response]],
+        encode: Encode = encode_response,
+    ) -> None:
+        """Answer with what comes of `work`; for a task that a handler starts. As `serve`.
+
+        An answer of which the bytes are there already has its own way to `encode` it.
+        """
         try:
             response = await work()
         except InternalInvariant:
@@ -195,6 +210,7 @@ class RequestContext:
         except Exception as error:
             self._report(error)
         else:
+            self._encode_answer = encode
             self.respond(response)
 
     def respond(self, response: Response) -> None:
@@ -202,7 +218,7 @@ class RequestContext:
         self._begin_answer()
         if self.charge is not None:
             self._delay(self.charge, response)
-        parts = self._encode(response)
+        parts = self._encode(response, self._encode_answer)
         if parts is None:
             self._send_error(ErrorCode.UNKNOWN_SERVER_ERROR, None)
         else:
@@ -271,10 +287,10 @@ class RequestContext:
         assert_always(not self._is_answered, "request-answered-twice", api_key=self.api_key)
         self._is_answered = True
 
-    def _encode(self, response: Response) -> list[Part] | None:
+    def _encode(self, response: Response, encode: Encode) -> list[Part] | None:
         """The bytes of an answer; None, and a line in the log, when it can't be written."""
         try:
-            parts = encode_response(response, self.api_version, self.correlation_id)
+            parts = encode(response, self.api_version, self.correlation_id)
             now = self._clock.monotonic()
             for code in self._handler.error_codes(response):
                 self._metrics.mark_error(ErrorCode(code).name, now)
@@ -295,7 +311,7 @@ class RequestContext:
             response = None
         if response is not None and self.charge is not None:
             self._delay(self.charge, response)
-        parts = None if response is None else self._encode(response)
+        parts = None if response is None else self._encode(response, encode_response)
         if parts is None:
             self._answer.disconnect()
         else:

@@ -9,14 +9,21 @@ asked for, whether they exist or not. To have a topic created one must be allowe
 
 A topic that isn't there is created if the request and the node's settings allow it, which takes
 longer than the answer: LEADER_NOT_AVAILABLE makes the client ask again (NET-77).
+
+An answer with many partitions is put together in slices, by a task of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Final, TypeAlias
+
+import trio
 
 from kraftpy.api.access import Access
 from kraftpy.api.handler import ApiError, Handler, RequestContext
+from kraftpy.api.metadata_slices import SlicedTopics
 from kraftpy.api.partition_view import INTERNAL_TOPICS, ListenerView, PartitionView
 from kraftpy.broker.envelope import Sender
 from kraftpy.broker.metadata_view import BrokerMetadata
@@ -24,6 +31,7 @@ from kraftpy.broker.topic_creation import AutoTopicCreation
 from kraftpy.metadata.controller.topic_names import wrong_name
 from kraftpy.metadata.image import TopicImage
 from kraftpy.metadata.records import PartitionRecord
+from kraftpy.net.line import Spawn
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.protocol.schema.k03_metadata import (
@@ -41,18 +49,35 @@ _FIRST_VERSION_BY_ID = 12
 _FIRST_VERSION_WITH_ABSENT_REPLICAS = 1
 _FIRST_VERSION_WITH_MISSING_LISTENERS = 6
 
+# About a millisecond's work.
+_PARTITIONS_OF_A_SLICE: Final = 250
+
+# A topic that is there, or what is said of one that isn't.
+_Found: TypeAlias = TopicImage | MetadataResponseTopic
+
 
 class MetadataHandler(Handler):
     api_key = 3
 
-    def __init__(self, cluster: BrokerMetadata, creation: AutoTopicCreation | None = None) -> None:
-        """Without `creation`, topics come into being only when somebody creates them."""
+    def __init__(
+        self,
+        cluster: BrokerMetadata,
+        creation: AutoTopicCreation | None = None,
+        *,
+        spawn: Spawn | None = None,
+    ) -> None:
+        """Without `creation`, topics come into being only when somebody creates them.
+
+        `spawn` starts tasks; without it, large answers are put together at once as well.
+        """
         self._cluster = cluster
         self._creation = creation
+        self._spawn = spawn
 
-    def handle(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    def handle(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse | None:
         cluster = self._cluster
-        _check_topics(request, context.api_version)
+        version = context.api_version
+        _check_topics(request, version)
         brokers = cluster.brokers(context.channel.listener_name)
         answer = MetadataResponse(
             brokers=[
@@ -63,17 +88,20 @@ class MetadataHandler(Handler):
             ],
             cluster_id=cluster.cluster_id,
             controller_id=cluster.controller_for_clients(brokers),
-            topics=self._topics(request, context),
         )
         if request.include_cluster_authorized_operations:
             answer.cluster_authorized_operations = context.access.cluster_operations()
-        if request.include_topic_authorized_operations:
-            for topic in answer.topics:
-                if topic.error_code == ErrorCode.NONE and topic.name is not None:
-                    topic.topic_authorized_operations = context.access.operations(
-                        ResourceType.TOPIC, topic.name
-                    )
-        return answer
+        found = self._find(request, context)
+        view = ListenerView(cluster.image, context.channel.listener_name, cluster.suspected())
+        asker = context.access if request.include_topic_authorized_operations else None
+        writer = _TopicWriter(view, version, asker)
+        if self._spawn is None or not _is_large(found):
+            answer.topics = [writer.topic(topic) for topic in found]
+            return answer
+        sliced = SlicedTopics(version)
+        work = partial(_slice, answer, found, writer, sliced)
+        self._spawn(partial(context.respond_with, work, sliced.encode_response))
+        return None
 
     def error_answer(
         self,
@@ -102,22 +130,19 @@ class MetadataHandler(Handler):
         for topic in response.topics:
             yield topic.error_code
 
-    def _topics(
-        self, request: MetadataRequest, context: RequestContext
-    ) -> list[MetadataResponseTopic]:
-        image, version = self._cluster.image, context.api_version
-        view = ListenerView(image, context.channel.listener_name, self._cluster.suspected())
+    def _find(self, request: MetadataRequest, context: RequestContext) -> list[_Found]:
+        image = self._cluster.image
         asked = request.topics
-        if asked is None or (version == 0 and not asked):
+        if asked is None or (context.api_version == 0 and not asked):
             return [
-                _topic(view, topic, version)
+                topic
                 for topic in image.topics.values()
                 if _may_describe(context.access, topic.name, is_probe=True)
             ]
         ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
         if ids:
             # With one topic id in the request, names in it are not looked at, as in Kafka.
-            return [self._topic_by_id(view, topic_id, context) for topic_id in ids]
+            return [self._find_by_id(topic_id, context.access) for topic_id in ids]
         names = list(dict.fromkeys(topic.name or "" for topic in asked))
         hidden = {
             name: ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -134,21 +159,19 @@ class MetadataHandler(Handler):
                 is_internal=name in INTERNAL_TOPICS and name not in hidden,
             )
             if name in codes
-            else _topic(view, image.topics[name], version)
+            else image.topics[name]
             for name in names
         ]
 
-    def _topic_by_id(
-        self, view: ListenerView, topic_id: Uuid, context: RequestContext
-    ) -> MetadataResponseTopic:
+    def _find_by_id(self, topic_id: Uuid, access: Access) -> _Found:
         found = self._cluster.image.topic_by_id(topic_id)
         if found is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID
-        elif not _may_describe(context.access, found.name):
+        elif not _may_describe(access, found.name):
             # Ids are no secret, names are.
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         else:
-            return _topic(view, found, context.api_version)
+            return found
         return MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id)
 
     def _missing(
@@ -199,15 +222,75 @@ def _check_topics(request: MetadataRequest, version: int) -> None:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"version {version} takes no topic ids")
 
 
-def _topic(view: ListenerView, topic: TopicImage, version: int) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            _partition(view.of(partition), partition, version) for partition in topic.partitions
-        ],
-    )
+def _is_large(found: list[_Found]) -> bool:
+    return sum(len(topic.partitions) for topic in found) > _PARTITIONS_OF_A_SLICE
+
+
+async def _slice(
+    answer: MetadataResponse, found: list[_Found], writer: _TopicWriter, sliced: SlicedTopics
+) -> MetadataResponse:
+    """Write the topics of an answer, with others served in between; it keeps their error codes."""
+    batch: list[MetadataResponseTopic] = []
+    size = 0
+    for topic in found:
+        written = writer.start(topic)
+        for start in range(0, len(topic.partitions), _PARTITIONS_OF_A_SLICE):
+            if size >= _PARTITIONS_OF_A_SLICE:
+                await trio.lowlevel.checkpoint()
+                size = 0
+            some = writer.partitions(topic, slice(start, start + _PARTITIONS_OF_A_SLICE))
+            written.partitions += some
+            size += len(some)
+        batch.append(written)
+        if size >= _PARTITIONS_OF_A_SLICE or len(batch) >= _PARTITIONS_OF_A_SLICE:
+            sliced.append(batch)
+            for each in batch:
+                each.partitions = []
+            answer.topics += batch
+            batch = []
+            await trio.lowlevel.checkpoint()
+            size = 0
+    sliced.append(batch)
+    answer.topics += batch
+    return answer
+
+
+class _TopicWriter:
+    """Topics as one answer has them; with what `asker` may do to them, if there is one."""
+
+    __slots__ = ("_asker", "_version", "_view")
+
+    def __init__(self, view: ListenerView, version: int, asker: Access | None) -> None:
+        self._view = view
+        self._version = version
+        self._asker = asker
+
+    def topic(self, found: _Found) -> MetadataResponseTopic:
+        written = self.start(found)
+        if isinstance(found, TopicImage):
+            written.partitions = self.partitions(found, slice(None))
+        return written
+
+    def start(self, found: _Found) -> MetadataResponseTopic:
+        """A topic without its partitions."""
+        if isinstance(found, MetadataResponseTopic):
+            return found
+        written = MetadataResponseTopic(
+            name=found.name, topic_id=found.topic_id, is_internal=found.name in INTERNAL_TOPICS
+        )
+        if self._asker is not None:
+            operations = self._asker.operations(ResourceType.TOPIC, found.name)
+            written.topic_authorized_operations = operations
+        return written
+
+    def partitions(self, found: _Found, which: slice) -> list[MetadataResponsePartition]:
+        view, version = self._view, self._version
+        if isinstance(found, MetadataResponseTopic):
+            return []
+        return [
+            _partition(view.of(partition), partition, version)
+            for partition in found.partitions[which]
+        ]
 
 
 def _partition(

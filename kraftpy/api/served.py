@@ -29,6 +29,7 @@ from kraftpy.broker.forwarder import Forwarder
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.broker.topic_creation import AutoTopicCreation
 from kraftpy.config.dynamic import DynamicConfig
+from kraftpy.net.line import Spawn
 from kraftpy.observe.request_metrics import RequestMetrics
 from kraftpy.purgatory.operation import DelayedOperation
 from kraftpy.purgatory.purgatory import Purgatory
@@ -47,11 +48,15 @@ def metadata_handlers(
     forwarder: Forwarder,
     creation: AutoTopicCreation | None,
     elections: Purgatory[DelayedOperation],
+    spawn: Spawn,
 ) -> list[Handler]:
-    """A broker's share in metadata: what it answers from its image, and what it forwards."""
+    """A broker's share in metadata: what it answers from its image, and what it forwards.
+
+    `spawn` starts tasks that live as long as the broker.
+    """
     elect_leaders = ElectLeadersHandler(forwarder, cluster, elections)
     return [
-        MetadataHandler(cluster, creation),
+        MetadataHandler(cluster, creation, spawn=spawn),
         DescribeAclsHandler(cluster),
         DescribeConfigsHandler(cluster, config),
         DescribeClientQuotasHandler(cluster),

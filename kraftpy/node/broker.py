@@ -278,6 +278,7 @@ class BrokerPart:
             creation=creation if creates_any else None,
             config=self.config,
             elections=parts.replicas.elect_leader_purgatory,
+            spawn=nursery.start_soon,
         )
         self.handlers += coordinators.handlers
         return coordinators

@@ -20,7 +20,13 @@ from kraftpy.protocol.tables import Part, Request, Response
 if TYPE_CHECKING:
     from kraftpy.world import Buffer
 
-__all__ = ["decode_request_header", "decode_response", "encode_request", "encode_response"]
+__all__ = [
+    "decode_request_header",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+    "response_frame",
+]
 
 R = TypeVar("R", bound=Response)
 
@@ -100,15 +106,22 @@ def encode_request(
 
 def encode_response(message: Response, version: int, correlation_id: int) -> list[Part]:
     """The frame of a response, its size in front."""
-    parts = encode(message, version)
+    return response_frame(type(message), encode(message, version), version, correlation_id)
+
+
+def response_frame(
+    response_class: type[Response], body: list[Part], version: int, correlation_id: int
+) -> list[Part]:
+    """The frame of a response of which there are the bytes; they become the frame's."""
+    parts = body
     size = 4 + (len(parts[0]) if len(parts) == 1 else sum(map(len, parts)))
     try:
-        if response_header_version(message.KEY, version) == 1:
+        if response_header_version(response_class.KEY, version) == 1:
             prefix = _RESPONSE_PREFIX_FLEXIBLE.pack(size + 1, correlation_id)
         else:
             prefix = _RESPONSE_PREFIX.pack(size, correlation_id)
     except struct.error as failure:
-        raise EncodeError(type(message), version, "header", str(failure)) from failure
+        raise EncodeError(response_class, version, "header", str(failure)) from failure
     _put_in_front(prefix, parts)
     return parts
 

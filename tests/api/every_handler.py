@@ -61,7 +61,12 @@ def on_brokers() -> list[Handler]:
         forwarder=forwarder,
         creation=AutoTopicCreation(forwarder, RealClock(), TopicTemplate(1, 1)),
         elections=no_elections(),
+        spawn=no_tasks,
     )
+
+
+def no_tasks(work: object) -> None:
+    raise AssertionError("nothing here takes that long")
 
 
 def no_elections() -> Purgatory[DelayedOperation]:

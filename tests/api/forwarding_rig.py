@@ -112,6 +112,7 @@ async def forwarding_cluster(
                 forwarder=forwarder,
                 creation=creation,
                 elections=no_elections(),
+                spawn=nursery.start_soon,
             )
             async with serving(
                 world,
