@@ -12,7 +12,13 @@ from timeline_rig import finished
 
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.controller.partition_states import PartitionState
-from kraftpy.metadata.controller.result import MAX_RECORDS_PER_REQUEST, Caller, ControllerError
+from kraftpy.metadata.controller.result import (
+    MAX_RECORDS_PER_REQUEST,
+    Caller,
+    ControllerError,
+    Outcome,
+    Part,
+)
 from kraftpy.metadata.controller.topic_names import TopicNames, wrong_name
 from kraftpy.metadata.image import EMPTY_IMAGE
 from kraftpy.metadata.records import (
@@ -263,6 +269,26 @@ def test_too_many_partitions_are_refused_before_any_is_made(cluster: SmallCluste
     at_the_limit = k19.CreateTopicsRequest(topics=[topic("a", half, 1), topic("b", half, 1)])
     result = finished(cluster.topics.create_topics(at_the_limit, CALLER))
     assert len(result.records) == MAX_RECORDS_PER_REQUEST + 2
+
+
+def rests(outcome: Outcome[object]) -> int:
+    count = 0
+    while isinstance(outcome, Part):
+        assert outcome.records == ()
+        outcome = outcome.proceed(0)
+        count += 1
+    return count
+
+
+def test_many_small_topics_are_made_and_grown_with_rests(cluster: SmallCluster) -> None:
+    """20 partitions and 5 for the topic itself, 150 at a time."""
+    names = [f"small-{number}" for number in range(20)]
+    request = k19.CreateTopicsRequest(topics=[topic(name, 20, 1) for name in names])
+    assert rests(cluster.topics.create_topics(request, CALLER)) == 3
+    cluster.carry_out(cluster.topics.create_topics(request, CALLER))
+    wanted = [k37.CreatePartitionsTopic(name=name, count=40, assignments=None) for name in names]
+    growth = k37.CreatePartitionsRequest(topics=wanted)
+    assert rests(cluster.topics.create_partitions(growth, CALLER)) == 3
 
 
 def test_replicas_go_to_a_brokers_only_directory_or_wherever_it_likes() -> None:

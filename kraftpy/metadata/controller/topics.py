@@ -1,10 +1,10 @@
 """Creating, growing and deleting topics.
 
 All topics of a request become one batch: its records are seen together or not at all. What to write
-is decided in steps, with a rest after so many partitions or topics. A topic that
-is refused takes nothing from the others. A new partition is online from its first record on: its
-ISR is whoever of its replicas is active, in their order, and the first of them leads. Where nobody
-is active the topic is not created.
+is decided in steps, with a rest after so many partitions or topics. A topic that is refused takes
+nothing from the others. A new partition is online from its first record on: its ISR is whoever of
+its replicas is active, in their order, and the first of them leads. Where nobody is active the
+topic is not created.
 
 Deleting is one record. The topic is gone from the metadata at once, with its settings and with a
 reassignment that may be under way, and its name is free; what remains is to unlink files, which
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from kraftpy.metadata.controller.configs import ConfigControl
 from kraftpy.metadata.controller.partition_change import default_directory
@@ -64,6 +64,11 @@ T = TypeVar("T")
 
 # What comes of something that is done with a rest now and then.
 _Steps: TypeAlias = Generator[None, None, T]
+
+# What small topics of a request come to before there is a rest; a topic is as much work as so many
+# partitions more than it has.
+_PARTITIONS_BETWEEN_RESTS: Final = 150
+_PARTITIONS_WORTH_A_TOPIC: Final = 5
 
 # Until this version of DeleteTopics, clients don't know the error of disabled deletion.
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3
@@ -135,8 +140,10 @@ class TopicControl:
         # Topics of this request that others may collide with, by their unified names.
         newcomers: dict[str | None, str] = {}
         results: dict[str, k19.CreatableTopicResult] = {}
+        done = 0
         for number, topic in enumerate(request.topics, 1):
-            if self._is_time_to_rest(number):
+            if self._is_time_to_rest(number) or done >= _PARTITIONS_BETWEEN_RESTS:
+                done = 0
                 yield
             outcome: _NewTopic | Refusal
             if times_named[topic.name] > 1:
@@ -152,6 +159,7 @@ class TopicControl:
                     name=topic.name, error_code=outcome.code, error_message=outcome.message
                 )
                 continue
+            done += _PARTITIONS_WORTH_A_TOPIC + len(outcome.partitions)
             created[topic.name] = outcome
             newcomers[unified_name(topic.name)] = topic.name
             results[topic.name] = self._created_answer(topic.name, outcome)
@@ -336,8 +344,10 @@ class TopicControl:
         times_named = Counter(topic.name for topic in request.topics)
         records: list[MetadataRecord] = []
         results: dict[str, k37.CreatePartitionsTopicResult] = {}
+        done = 0
         for number, topic in enumerate(request.topics, 1):
-            if self._is_time_to_rest(number):
+            if self._is_time_to_rest(number) or done >= _PARTITIONS_BETWEEN_RESTS:
+                done = 0
                 yield
             present = topics.get(topic.name)
             grown: tuple[PartitionRecord, ...] | Refusal
@@ -357,6 +367,7 @@ class TopicControl:
                 error_message=refusal.message if refusal else None,
             )
             if not isinstance(grown, Refusal):
+                done += _PARTITIONS_WORTH_A_TOPIC + len(grown)
                 records += grown
         answer = k37.CreatePartitionsResponse(results=list(results.values()))
         return ControllerResult(() if request.validate_only else tuple(records), answer)
