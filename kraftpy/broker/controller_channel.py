@@ -27,6 +27,7 @@ from kraftpy.client.connection import Peer
 from kraftpy.client.core import VersionRange
 from kraftpy.client.settings import ClientSettings
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.schema.k19_create_topics import CreateTopicsResponse
 from kraftpy.protocol.tables import Request
 from kraftpy.world import World
 
@@ -83,7 +84,7 @@ class ControllerChannel:
     async def request(
         self, message: Request, *, timeout_ms: int | None = None, max_version: int | None = None
     ) -> Any:
-        """The active controller's answer, which has an error code of its own.
+        """The active controller's answer.
 
         Raises ControllerUnreachable when there was none in time (None: tries for ever), and
         UnsupportedVersion when the controller knows no version of the API that would do.
@@ -110,7 +111,7 @@ class ControllerChannel:
                 answer = await self._attempt(peer, message, max_version)
                 if self._world.buggify("channel-loses-answer"):
                     answer = None
-                if answer is not None and answer.error_code != ErrorCode.NOT_CONTROLLER:
+                if answer is not None and not _is_not_controller(answer):
                     return answer
             await self._world.clock.sleep(_RETRY_SECONDS)
 
@@ -161,3 +162,9 @@ class ControllerChannel:
             self._peer.close()
         self._peer = None
         self._controller = None
+
+
+def _is_not_controller(answer: Any) -> bool:
+    """CreateTopics is the one request of brokers whose answer has a code for each item alone."""
+    items = answer.topics if isinstance(answer, CreateTopicsResponse) else (answer,)
+    return any(item.error_code == ErrorCode.NOT_CONTROLLER for item in items)

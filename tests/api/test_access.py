@@ -674,7 +674,9 @@ def test_open_where_no_rule_is_if_the_node_is_told_so() -> None:
 
 
 def test_nodes_with_an_authorizer_replicate_elect_and_serve() -> None:
-    """Nodes are super users by their own listeners, clients are nobody by theirs."""
+    """Nodes are super users by their own listeners, clients are nobody by theirs; with
+    `authorizer.class.name` that makes a difference.
+    """
 
     async def scenario(nodes: SimulatedNodes) -> None:
         names = ("n1", "n2", "n3")

@@ -14,6 +14,11 @@ from kraftpy.client.errors import UnsupportedVersion
 from kraftpy.client.settings import ClientSettings
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema.k18_api_versions import ApiVersionsResponse
+from kraftpy.protocol.schema.k19_create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from kraftpy.protocol.schema.k67_allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -126,6 +131,25 @@ async def test_asks_again_the_one_who_leads_now(autojump_clock: object, first: s
         assert answer.producer_id_start == 200
         assert asked == [67]
         assert 1 <= trio.current_time() - began < 2.5
+
+
+async def test_an_answer_with_codes_of_its_items_alone(autojump_clock: object) -> None:
+    """CreateTopics: NOT_CONTROLLER for an item is that of the controller."""
+    codes = [ErrorCode.NOT_CONTROLLER, ErrorCode.TOPIC_ALREADY_EXISTS]
+
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.negotiate()
+        while True:
+            _, version, correlation_id = await connection.read_request()
+            topics = [CreatableTopicResult(name="t", error_code=codes.pop(0))]
+            answer = CreateTopicsResponse(topics=topics)
+            await connection.answer(answer, version, correlation_id)
+
+    quorum = Quorum()
+    async with controllers(quorum, script) as (channel, [port]):
+        quorum.leader = (1, "c1", port)
+        answer = await channel.request(CreateTopicsRequest(), timeout_ms=60_000)
+    assert [topic.error_code for topic in answer.topics] == [ErrorCode.TOPIC_ALREADY_EXISTS]
 
 
 async def test_does_not_wait_for_a_controller_that_hangs(autojump_clock: object) -> None:

@@ -29,6 +29,12 @@ SEEN_ELSEWHERE = {
         "api/test_transaction_peers.py::test_how_often_a_busy_coordinator_is_asked"
     ),
     "advertised.listeners": "node/test_node.py::test_advertised_address_wins",
+    "allow.everyone.if.no.acl.found": (
+        "api/test_access.py::test_open_where_no_rule_is_if_the_node_is_told_so"
+    ),
+    "authorizer.class.name": (
+        "api/test_access.py::test_nodes_with_an_authorizer_replicate_elect_and_serve"
+    ),
     "broker.id": "config/test_config_node.py::test_node_id_and_broker_id_are_one",
     "controlled.shutdown.enable": (
         "broker/test_lifecycle_core.py::test_stops_without_asking_if_told_so"
@@ -68,6 +74,9 @@ SEEN_ELSEWHERE = {
     "inter.broker.listener.name": ("node/test_node.py::test_listeners_come_from_the_configuration"),
     "kraftpy.http.host": "node/test_node.py::test_health_and_metrics_over_http",
     "kraftpy.http.port": "node/test_node.py::test_health_and_metrics_over_http",
+    "kraftpy.principal": (
+        "api/test_access.py::test_nodes_with_an_authorizer_replicate_elect_and_serve"
+    ),
     "listener.security.protocol.map": "node/test_node.py::test_ports_are_told_as_they_are",
     "listeners": "node/test_node.py::test_ports_are_told_as_they_are",
     "log.cleaner.dedupe.buffer.size": "log/test_log_keys.py::test_the_cleaners_memory",
@@ -105,6 +114,7 @@ SEEN_ELSEWHERE = {
     "socket.listen.backlog.size": "node/test_node.py::test_listeners_come_from_the_configuration",
     "socket.receive.buffer.bytes": "net/test_net_server.py::test_accepted_sockets_are_tuned",
     "socket.send.buffer.bytes": "net/test_net_server.py::test_accepted_sockets_are_tuned",
+    "super.users": "api/test_access.py::test_open_where_no_rule_is_if_the_node_is_told_so",
     "unclean.leader.election.enable": (
         "effects/test_node_effects.py::test_unclean_leader_election"
     ),

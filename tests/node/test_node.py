@@ -206,7 +206,7 @@ async def test_nodes_come_and_go_without_a_trace(caplog: pytest.LogCaptureFixtur
     tasks_before = trio.lowlevel.current_statistics().tasks_living
     descriptors_before = open_descriptors()
     ports = [await two_nodes_for_a_moment(world) for _ in range(12)]
-    # On a busy machine nodes complain of each other, and pytest keeps such errors with their frames.
+    # On a busy machine nodes complain of each other, and pytest keeps such errors, with frames.
     caplog.clear()
     gc.collect()
     assert trio.lowlevel.current_statistics().tasks_living == tasks_before
