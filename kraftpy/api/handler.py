@@ -284,7 +284,8 @@ class RequestContext:
             self.respond_error(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _begin_answer(self) -> None:
-        assert_always(not self._is_answered, "request-answered-twice", api_key=self.api_key)
+        if self._is_answered:
+            raise InternalInvariant(f"request-answered-twice api_key={self.api_key}")
         self._is_answered = True
 
     def _encode(self, response: Response, encode: Encode) -> list[Part] | None:
@@ -293,8 +294,8 @@ class RequestContext:
             parts = encode(response, self.api_version, self.correlation_id)
             now = self._clock.monotonic()
             for code in self._handler.error_codes(response):
-                self._metrics.mark_error(ErrorCode(code).name, now)
-        except (EncodeError, ValueError):
+                self._metrics.mark_error(_ERROR_NAMES[code], now)
+        except (EncodeError, KeyError):
             log.exception("answer can't be encoded %s", self.describe())
             return None
         return parts

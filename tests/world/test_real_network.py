@@ -111,27 +111,6 @@ async def test_a_file_without_descriptor_is_read_and_sent() -> None:
     accepted.close()
 
 
-async def test_fewer_bytes_than_are_wanted_wake_nobody() -> None:
-    stream, accepted = await connected()
-    buffer = memoryview(bytearray(100))
-    stream.send([bytes(10)])
-    await accepted.wait_readable()
-    with trio.move_on_after(0):
-        await accepted.wait_readable(20)
-    # Not by select(2), which knows no descriptors above 1023.
-    poll = select.poll()
-    poll.register(accepted._socket, select.POLLIN)
-    assert poll.poll(0) == []
-    stream.send([bytes(10)])
-    await accepted.wait_readable(20)
-    assert accepted.receive_into(buffer) == 20
-    stream.send([bytes(1)])
-    await accepted.wait_readable()
-    assert accepted.receive_into(buffer) == 1
-    stream.close()
-    accepted.close()
-
-
 async def test_more_parts_than_the_kernel_takes() -> None:
     stream, accepted = await connected()
     parts: Sequence[bytes] = [b"x"] * 3_000
