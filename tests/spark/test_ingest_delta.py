@@ -198,7 +198,7 @@ def test_what_delta_rs_reads(spark: SparkSession, tmp_path: Path) -> None:
     """Another implementation of Delta finds every row, before and after a compaction, with a
     column that came later.
     """
-    deltalake = pytest.importorskip("deltalake")
+    deltalake = pytest.importorskip("deltalake", reason="missing: deltalake (PyPI)")
     lake = open_lake(LocalFiles(tmp_path), "delta")
     topic = Topic(spark)
     writer = BatchWriter(spark, lake, rules(), None)
