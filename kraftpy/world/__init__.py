@@ -8,6 +8,7 @@ from kraftpy.world.invariants import InternalInvariant, assert_always
 from kraftpy.world.ports import (
     LATE_SECONDS,
     Address,
+    Bell,
     Buffer,
     Buggify,
     Clock,
@@ -26,10 +27,12 @@ from kraftpy.world.ports import (
     World,
     never,
 )
+from kraftpy.world.quick import quickly_made
 
 __all__ = [
     "LATE_SECONDS",
     "Address",
+    "Bell",
     "Buffer",
     "Buggify",
     "Clock",
@@ -49,4 +52,5 @@ __all__ = [
     "World",
     "assert_always",
     "never",
+    "quickly_made",
 ]

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import trio
 
+from kraftpy.world.alarms import TRIO_TIME, Alarm, TrueTime
 from kraftpy.world.invariants import assert_always
 
 __all__ = ["MemoryClock"]
@@ -25,28 +26,62 @@ __all__ = ["MemoryClock"]
 _WALL_START_MS = 1_767_225_600_000
 
 
+class _MemoryBell:
+    __slots__ = ("_clock", "alarm", "is_rung")
+
+    def __init__(self, clock: MemoryClock) -> None:
+        self._clock = clock
+        self.alarm = Alarm()
+        self.is_rung = False
+
+    def ring(self) -> None:
+        # Nobody waits at one that is rung.
+        if not self.is_rung:
+            self.is_rung = True
+            self.alarm.ring()
+
+    def clear(self) -> None:
+        self.is_rung = False
+
+    async def wait_until(self, deadline: float) -> None:
+        if self.is_rung:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._clock._wait_at(self, deadline)
+
+
 class MemoryClock:
     __slots__ = (
         "_anchor_local",
         "_anchor_true",
+        "_late_bells",
         "_rate",
         "_resumed",
         "_scope_count",
         "_scopes",
         "_stopped_deadlines",
+        "_true",
         "_wall_offset_ms",
     )
 
     def __init__(
-        self, *, rate: float = 1.0, offset_seconds: float = 0.0, wall_offset_ms: int = 0
+        self,
+        *,
+        rate: float = 1.0,
+        offset_seconds: float = 0.0,
+        wall_offset_ms: int = 0,
+        true_time: TrueTime = TRIO_TIME,
     ) -> None:
         """`rate` is the local seconds that pass in a true one."""
         assert_always(rate > 0, "clock-rate-not-positive", rate=rate)
         self._rate = rate
+        self._true = true_time
         self._anchor_true = 0.0
         self._anchor_local = offset_seconds
         self._wall_offset_ms = _WALL_START_MS + wall_offset_ms - round(offset_seconds * 1000)
         self._resumed: trio.Event | None = None
+        # Whose time came while the clock was paused.
+        self._late_bells: dict[_MemoryBell, None] = {}
         self._scope_count = 0
         # Scopes handed out and still in use. Weak, because trio tells nobody when one is left.
         self._scopes: WeakValueDictionary[int, trio.CancelScope] = WeakValueDictionary()
@@ -57,7 +92,7 @@ class MemoryClock:
         return self._resumed is not None
 
     def monotonic(self) -> float:
-        return self._anchor_local + (trio.current_time() - self._anchor_true) * self._rate
+        return self._anchor_local + (self._true.now - self._anchor_true) * self._rate
 
     def monotonic_ms(self) -> int:
         return int(self.monotonic() * 1000)
@@ -69,14 +104,32 @@ class MemoryClock:
         await self.sleep_until(self.monotonic() + seconds)
 
     async def sleep_until(self, deadline: float) -> None:
-        await trio.sleep_until(self._true_time(deadline))
+        alarm = Alarm()
+        await alarm.wait_until(self._true_time(deadline))
         while self._resumed is not None or self.monotonic() < deadline:
             if self._resumed is not None:
                 await self._resumed.wait()
             else:
                 # Rounding may leave us a hair early; true time must advance all the same.
-                soonest = nextafter(trio.current_time(), inf)
-                await trio.sleep_until(max(soonest, self._true_time(deadline)))
+                soonest = nextafter(self._true.now, inf)
+                await alarm.wait_until(max(soonest, self._true_time(deadline)))
+
+    def bell(self) -> _MemoryBell:
+        return _MemoryBell(self)
+
+    async def _wait_at(self, bell: _MemoryBell, deadline: float) -> None:
+        await bell.alarm.wait_until(self._true_time(deadline))
+        while not bell.is_rung and (self._resumed is not None or self.monotonic() < deadline):
+            if self._resumed is not None:
+                # It is resumed, or somebody rings.
+                self._late_bells[bell] = None
+                try:
+                    await bell.alarm.wait_until(inf)
+                finally:
+                    self._late_bells.pop(bell, None)
+            else:
+                soonest = nextafter(self._true.now, inf)
+                await bell.alarm.wait_until(max(soonest, self._true_time(deadline)))
 
     def move_on_after(self, seconds: float) -> trio.CancelScope:
         true_seconds = max(0.0, seconds) / self._rate
@@ -86,7 +139,7 @@ class MemoryClock:
             scope = trio.move_on_after(true_seconds)
         else:
             scope = trio.CancelScope()
-            self._stopped_deadlines[number] = trio.current_time() + true_seconds
+            self._stopped_deadlines[number] = self._true.now + true_seconds
         self._scopes[number] = scope
         return scope
 
@@ -108,7 +161,7 @@ class MemoryClock:
     def set_rate(self, rate: float) -> None:
         """Drift from now on; the time shown does not jump."""
         assert_always(rate > 0, "clock-rate-not-positive", rate=rate)
-        self._anchor_local, self._anchor_true = self.monotonic(), trio.current_time()
+        self._anchor_local, self._anchor_true = self.monotonic(), self._true.now
         self._rate = rate
 
     def jump_wall(self, milliseconds: int) -> None:
@@ -130,6 +183,8 @@ class MemoryClock:
             return
         self._resumed.set()
         self._resumed = None
+        for bell in self._late_bells:
+            bell.alarm.ring()
         for number, deadline in self._stopped_deadlines.items():
             scope = self._scopes.get(number)
             # A scope whose holder set a new deadline meanwhile keeps that one.

@@ -23,7 +23,7 @@ import errno
 from collections.abc import Sequence
 
 from kraftpy.world.memory_disk_effects import Create, Effect, NameEffect, Remove, Rename
-from kraftpy.world.memory_disk_image import DirectoryInode, FileInode, disk_error
+from kraftpy.world.memory_disk_image import Content, DirectoryInode, FileInode, disk_error
 from kraftpy.world.memory_disk_medium import Medium, PowerLost
 from kraftpy.world.ports import Buffer, DiskSpace, File, FileLock, FileStat
 
@@ -54,6 +54,11 @@ class MemoryFile:
     @property
     def path(self) -> str:
         return self._path
+
+    @property
+    def content(self) -> Content:
+        """For those who look from outside, and want to know whether it is still the same."""
+        return self._open_inode().seen
 
     def size(self) -> int:
         return self._open_inode().seen.size
@@ -211,6 +216,11 @@ class MemoryDisk(Medium):
         if inode.seen:
             raise disk_error(errno.ENOTEMPTY, path)
         self._remove(directory, name, path, inode)
+
+    async def remove_tree(self, path: str) -> None:
+        for name in await self.list_directory(path):
+            await self.unlink(f"{path}/{name}")
+        await self.remove_directory(path)
 
     async def list_directory(self, path: str) -> list[str]:
         await self.reach_medium(path)

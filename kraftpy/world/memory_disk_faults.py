@@ -132,16 +132,24 @@ class InjectedFault:
         self.struck = 0
 
 
+class FaultHold:
+    """While it is on, nothing strikes the disks that share it, and nothing is counted."""
+
+    __slots__ = ("is_on",)
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+
 class DiskFaults:
     """The faults at work on one disk."""
 
-    __slots__ = ("_injected", "_random", "are_held")
+    __slots__ = ("_injected", "_random", "hold")
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._injected: list[InjectedFault] = []
-        # While somebody looks who must not disturb: nothing strikes, and nothing is counted.
-        self.are_held = False
+        self.hold = FaultHold()
 
     def inject(self, fault: DiskFault) -> InjectedFault:
         injected = InjectedFault(fault)
@@ -159,7 +167,7 @@ class DiskFaults:
 
         Whoever then can do the damage counts it in `struck`.
         """
-        for injected in () if self.are_held else self._injected:
+        for injected in () if self.hold.is_on else self._injected:
             fault = injected.fault
             if not isinstance(fault, kind) or not fnmatchcase(path, fault.paths):
                 continue

@@ -54,11 +54,13 @@ class Content:
     That is enough for files preallocated by truncate.
     """
 
-    __slots__ = ("data", "size")
+    __slots__ = ("changes", "data", "size")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.size = 0
+        # How often bytes below `size` became others or were cut off; not by growing.
+        self.changes = 0
 
     def copy(self) -> Content:
         copy = Content()
@@ -74,9 +76,11 @@ class Content:
 
     def apply(self, effect: FileEffect) -> None:
         if isinstance(effect, Resize):
+            self.changes += effect.size < self.size
             del self.data[effect.size :]
             self.size = effect.size
         elif effect.data:
+            self.changes += effect.position < self.size
             gap = effect.position - len(self.data)
             if gap > 0:
                 self.data += bytes(gap)
@@ -85,6 +89,7 @@ class Content:
 
     def flip(self, position: int, mask: int) -> None:
         if position < len(self.data):
+            self.changes += 1
             self.data[position] ^= mask
 
 

@@ -31,6 +31,7 @@ from kraftpy.world.memory_disk_faults import (
     DiskFaults,
     DiskStall,
     FaultAtlas,
+    FaultHold,
     InjectedFault,
     MisdirectedWrite,
     ReadError,
@@ -184,9 +185,9 @@ class Medium:
         """End one fault, or all of them; damage that was done stays."""
         self._faults.heal(injected)
 
-    def hold_faults(self, hold: bool) -> None:
-        """Let nothing strike those who look at the disk from outside; not across an await."""
-        self._faults.are_held = hold
+    def share_hold(self, hold: FaultHold) -> None:
+        """Let nothing strike those who look from outside, at many disks; not across an await."""
+        self._faults.hold = hold
 
     def rot(self, path: str, position: int, mask: int) -> bool:
         """Flip the bits of `mask` in one byte of a file, unless the atlas refuses."""
@@ -255,19 +256,23 @@ class Medium:
         await trio.lowlevel.checkpoint_if_cancelled()
         self.check_power(path)
         incarnation = self.incarnation
-        with trio.CancelScope(shield=True) as scope:
-            self._waiting.append(scope)
-            try:
-                await self._wait(path)
-            finally:
-                self._waiting.remove(scope)
+        until = self._until(path)
+        if self._clock is None or until is None:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        else:
+            with trio.CancelScope(shield=True) as scope:
+                self._waiting.append(scope)
+                try:
+                    await self._clock.sleep_until(until)
+                finally:
+                    self._waiting.remove(scope)
         if self.incarnation != incarnation:
             raise PowerLost(errno.EIO, "power lost", path)
 
-    async def _wait(self, path: str) -> None:
+    def _until(self, path: str) -> float | None:
+        """When a call that begins now is through; None for at once."""
         if self._clock is None:
-            await trio.lowlevel.checkpoint()
-            return
+            return None
         now = self._clock.monotonic()
         until = now
         slow = self._faults.strike(SlowDisk, path)
@@ -279,7 +284,4 @@ class Medium:
         if stall is not None:
             self._stalled_until = max(self._stalled_until, now + stall.seconds)
         until = max(until, self._stalled_until)
-        if until > now:
-            await self._clock.sleep_until(until)
-        else:
-            await trio.lowlevel.checkpoint()
+        return until if until > now else None

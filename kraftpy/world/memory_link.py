@@ -16,8 +16,7 @@ from heapq import heappop, heappush
 from math import inf
 from random import Random
 
-import trio
-
+from kraftpy.world.alarms import TRIO_TIME, Alarm, TrueTime
 from kraftpy.world.invariants import assert_always
 
 __all__ = ["Hold", "Link", "LinkProfile", "Path", "Timetable"]
@@ -79,6 +78,7 @@ class Link:
         "_busy_until",
         "_random",
         "_size_ratio",
+        "_true",
         "clogged_until",
         "cut",
         "extra_seconds",
@@ -86,8 +86,11 @@ class Link:
         "profile",
     )
 
-    def __init__(self, profile: LinkProfile, random: Random) -> None:
+    def __init__(
+        self, profile: LinkProfile, random: Random, true_time: TrueTime = TRIO_TIME
+    ) -> None:
         self._random = random
+        self._true = true_time
         self._blocked: list[tuple[float, Callable[[float], None]]] = []
         self._busy_until = 0.0
         self.cut = False
@@ -115,7 +118,7 @@ class Link:
 
     def arrival_time(self, size_bytes: int) -> float:
         """When bytes that are sent now reach the other end, behind those that queue already."""
-        start = max(trio.current_time(), self._busy_until)
+        start = max(self._true.now, self._busy_until)
         self._busy_until = start + size_bytes / self.profile.bandwidth_bytes_per_second
         return self._busy_until + self.latency_seconds()
 
@@ -127,7 +130,7 @@ class Link:
 
     def block(self, retry: Callable[[float], None]) -> None:
         """Call `retry` when the link lets pass again, with the seconds to wait still."""
-        self._blocked.append((trio.current_time(), retry))
+        self._blocked.append((self._true.now, retry))
 
     def heal(self) -> None:
         """Let everything pass again, each stream at its own next attempt to retransmit.
@@ -141,7 +144,7 @@ class Link:
     def release(self) -> None:
         """Have whatever is blocked try again."""
         blocked, self._blocked = self._blocked, []
-        now = trio.current_time()
+        now = self._true.now
         for since, retry in blocked:
             longest = min(now - since, self.profile.retransmit_max_seconds)
             retry(self._random.uniform(0, longest))
@@ -161,18 +164,23 @@ class Path:
 class Timetable:
     """Actions at times. `run` must be running in some nursery, exactly once."""
 
-    __slots__ = ("_entries", "_scope", "_sequence", "running")
+    __slots__ = ("_alarm", "_entries", "_sequence", "_turns", "running", "true_time", "turn")
 
-    def __init__(self) -> None:
+    def __init__(self, true_time: TrueTime = TRIO_TIME) -> None:
+        self.true_time = true_time
         self._entries: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
-        self._scope = trio.CancelScope()
+        self._alarm = Alarm()
         self.running = False
+        # What is served in one turn is served at once: no task runs in between. None: between
+        # turns, when others do something that had to wait.
+        self.turn: int | None = None
+        self._turns = 0
 
     def at(self, time: float, action: Callable[[], None]) -> None:
         heappush(self._entries, (time, self._sequence, action))
         self._sequence += 1
-        self._scope.deadline = min(time, self._scope.deadline)
+        self._alarm.ring_by(time)
 
     async def run(self) -> None:
         assert_always(not self.running, "timetable-runs-twice")
@@ -180,11 +188,12 @@ class Timetable:
         try:
             while True:
                 entries = self._entries
-                now = trio.current_time()
+                now = self.true_time.now
+                self._turns += 1
+                self.turn = self._turns
                 while entries and entries[0][0] <= now:
                     heappop(entries)[2]()
-                self._scope = trio.CancelScope(deadline=entries[0][0] if entries else inf)
-                with self._scope:
-                    await trio.sleep_forever()
+                self.turn = None
+                await self._alarm.wait_until(entries[0][0] if entries else inf)
         finally:
             self.running = False

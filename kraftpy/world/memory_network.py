@@ -28,6 +28,7 @@ from typing import NoReturn
 
 import trio
 
+from kraftpy.world.alarms import TRIO_TIME, TrueTime
 from kraftpy.world.invariants import assert_always
 from kraftpy.world.memory_host import Host, Parking, Process
 from kraftpy.world.memory_link import Link, LinkProfile, Path, Timetable
@@ -222,7 +223,16 @@ def _raise(code: int, attempt: str) -> NoReturn:
 class MemoryFabric:
     """All hosts, all links, and the task that delivers (`run`)."""
 
-    __slots__ = ("_hosts", "_links", "_networks", "_observer", "_profile", "_rng", "_timetable")
+    __slots__ = (
+        "_hosts",
+        "_links",
+        "_networks",
+        "_observer",
+        "_profile",
+        "_rng",
+        "_timetable",
+        "_true",
+    )
 
     def __init__(
         self,
@@ -230,12 +240,14 @@ class MemoryFabric:
         *,
         profile: LinkProfile = LinkProfile(),  # noqa: B008 (frozen)
         observer: NetworkObserver | None = None,
+        true_time: TrueTime = TRIO_TIME,
     ) -> None:
         """`profile` is for links that got none of their own."""
         self._rng = rng
         self._profile = profile
         self._observer = observer
-        self._timetable = Timetable()
+        self._true = true_time
+        self._timetable = Timetable(true_time)
         self._hosts: dict[str, Host] = {}
         self._networks: dict[str, MemoryNetwork] = {}
         self._links: dict[tuple[str, str], Link] = {}
@@ -243,6 +255,13 @@ class MemoryFabric:
     async def run(self) -> None:
         """Deliver, until cancelled."""
         await self._timetable.run()
+
+    @property
+    def turn(self) -> int | None:
+        """No task has run between two things that are delivered in the same turn. None if this
+        is delivered by itself.
+        """
+        return self._timetable.turn
 
     def host(self, name: str) -> MemoryNetwork:
         """The network as `name` sees it; a host that is new or down is started."""
@@ -261,8 +280,8 @@ class MemoryFabric:
     def link(self, source: str, target: str) -> Link:
         link = self._links.get((source, target))
         if link is None:
-            link = Link(self._profile, self._rng.stream(f"link {source}>{target}"))
-            self._links[source, target] = link
+            random = self._rng.stream(f"link {source}>{target}")
+            link = self._links[source, target] = Link(self._profile, random, self._true)
         return link
 
     def path(self, source: Host, target: Host) -> Path:
@@ -287,7 +306,7 @@ class MemoryFabric:
 
     def clog(self, source: str, target: str, seconds: float) -> None:
         """Nothing arrives for that long; then everything does."""
-        self.link(source, target).clogged_until = trio.current_time() + seconds
+        self.link(source, target).clogged_until = self._true.now + seconds
 
     def reset(self, source: str, target: str) -> None:
         """Break all connections that the two have with each other, at once and on both ends."""

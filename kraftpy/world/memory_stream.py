@@ -32,7 +32,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import TypeAlias
 
 import trio
@@ -50,7 +50,7 @@ _SLICE_BYTES = 256 * 1024
 NetworkObserver: TypeAlias = Callable[[str, str, bytes], None]
 
 
-class Segment(Enum):
+class Segment(StrEnum):
     OPEN = "open"
     DATA = "data"
     FINISH = "finish"
@@ -110,7 +110,10 @@ class Pipe:
         self.buffered_bytes += len(data)
         if self._link.hold_back is not None:
             self._hold = self._link.hold_back(data) or self._hold
-        self._when_running(lambda: self._transmit_bytes(data))
+        if self._sender.process.paused:
+            self._when_running(lambda: self._transmit_bytes(data))
+        else:
+            self._transmit_bytes(data)
 
     def send_mark(self, segment: Segment) -> None:
         """Send an opening or the end of data, behind the data sent before."""
@@ -164,18 +167,19 @@ class Pipe:
     def _arrive(self) -> None:
         """Deliver what is due; arrange to be called again for the rest."""
         self._waiting = False
+        now = self._timetable.true_time.now
         while self._segments and not self._waiting:
             arrival, segment, data = self._segments[0]
-            if arrival > trio.current_time():
+            if arrival > now:
                 self._wait_until(arrival)
-            elif self._is_free(segment, data):
+            elif self._is_free(segment, data, now):
                 self._segments.popleft()
                 self._progress_count += 1
                 if self._observer is not None:
-                    self._observer(segment.value, self.name, data)
+                    self._observer(segment, self.name, data)
                 self._deliver(segment, data)
 
-    def _is_free(self, segment: Segment, data: bytes) -> bool:
+    def _is_free(self, segment: Segment, data: bytes, now: float) -> bool:
         """May the first segment pass? If not, it is arranged who calls `_arrive` later, or the
         segments are gone.
         """
@@ -190,7 +194,7 @@ class Pipe:
                 link.block(self._retransmit)
                 self._break_without_progress()
             return False
-        if link.clogged_until > trio.current_time():
+        if link.clogged_until > now:
             self._wait_until(link.clogged_until)
             return False
         if self._hold is not None and not self._hold.is_over:
@@ -210,13 +214,13 @@ class Pipe:
         if self._sender.process.vanished:
             # The machine is gone that would have repeated it.
             self.abandon()
-        self._wait_until(trio.current_time() + delay_seconds)
+        self._wait_until(self._timetable.true_time.now + delay_seconds)
 
     def window_opened(self) -> None:
         """The receiver's buffer was full and has room again."""
         if self._window_shut:
             self._window_shut = False
-            self._wait_until(trio.current_time() + self._back.latency_seconds())
+            self._wait_until(self._timetable.true_time.now + self._back.latency_seconds())
 
     def _deliver(self, segment: Segment, data: bytes) -> None:
         receiver = self._receiver
@@ -234,7 +238,10 @@ class Pipe:
             self.break_both()
         else:
             receiver.data_arrived(data)
-            self._confirm(len(data))
+            if self._back.cut:
+                self._confirm(len(data))
+            else:
+                self._acknowledge(len(data))
 
     def break_both(self) -> None:
         """Somebody in the middle resets the connection, and both ends hear of it."""
@@ -257,7 +264,7 @@ class Pipe:
             size_bytes, self._unacknowledged_bytes = self._unacknowledged_bytes, 0
             self._confirm(size_bytes)
 
-        self._timetable.at(trio.current_time() + delay_seconds, confirm)
+        self._timetable.at(self._timetable.true_time.now + delay_seconds, confirm)
 
     def _acknowledge(self, size_bytes: int) -> None:
         self._progress_count += 1
@@ -275,7 +282,7 @@ class Pipe:
                     ConnectionError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
                 )
 
-        deadline = trio.current_time() + self._link.profile.stall_timeout_seconds
+        deadline = self._timetable.true_time.now + self._link.profile.stall_timeout_seconds
         self._timetable.at(deadline, give_up)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LATE_SECONDS",
     "Address",
+    "Bell",
     "Buffer",
     "Buggify",
     "Clock",
@@ -53,6 +54,24 @@ __all__ = [
 Buggify: TypeAlias = Callable[[str], bool]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Address: TypeAlias = tuple[str, int]
+
+
+class Bell(Protocol):
+    """What a task waits at that has something to do at a moment, or when it is told so.
+
+    It clears the bell, looks what there is to do and when, and waits until then. Who has news for
+    it rings. One task may wait at a time.
+    """
+
+    def ring(self) -> None:
+        """Wake whoever waits, or let the next wait end at once, unless it is cleared before."""
+        ...
+
+    def clear(self) -> None: ...
+
+    async def wait_until(self, deadline: float) -> None:
+        """Until it rings or `monotonic()` has reached `deadline` (inf: for ever)."""
+        ...
 
 
 class Clock(Protocol):
@@ -79,6 +98,10 @@ class Clock(Protocol):
 
     async def sleep_until(self, deadline: float) -> None:
         """Sleep until `monotonic()` has reached `deadline`."""
+        ...
+
+    def bell(self) -> Bell:
+        """A new one, by the time of this clock."""
         ...
 
     def move_on_after(self, seconds: float) -> trio.CancelScope:
@@ -333,6 +356,13 @@ class Disk(Protocol):
 
     async def remove_directory(self, path: str) -> None:
         """An empty one."""
+        ...
+
+    async def remove_tree(self, path: str) -> None:
+        """A directory and the files in it; after an error some may be left.
+
+        IsADirectoryError if there is a directory among them.
+        """
         ...
 
     async def list_directory(self, path: str) -> list[str]:

@@ -9,10 +9,32 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
+from math import inf
 
 import trio
 
 __all__ = ["RealClock"]
+
+
+class _RealBell:
+    __slots__ = ("_rung",)
+
+    def __init__(self) -> None:
+        self._rung = trio.Event()
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    def clear(self) -> None:
+        if self._rung.is_set():
+            self._rung = trio.Event()
+
+    async def wait_until(self, deadline: float) -> None:
+        if deadline == inf:
+            await self._rung.wait()
+            return
+        with trio.move_on_after(max(0.0, deadline - time.monotonic())):
+            await self._rung.wait()
 
 
 class RealClock:
@@ -36,6 +58,9 @@ class RealClock:
         await trio.sleep(max(0.0, deadline - time.monotonic()))
         while (remaining := deadline - time.monotonic()) > 0:  # noqa: ASYNC110 (woken early)
             await trio.sleep(remaining)
+
+    def bell(self) -> _RealBell:
+        return _RealBell()
 
     def move_on_after(self, seconds: float) -> trio.CancelScope:
         return trio.move_on_after(max(0.0, seconds))

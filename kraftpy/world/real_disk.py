@@ -249,6 +249,12 @@ def _stat(path: str) -> FileStat:
     )
 
 
+def _remove_tree(path: str) -> None:
+    for name in sorted(os.listdir(path)):
+        os.unlink(f"{path}/{name}")
+    os.rmdir(path)
+
+
 def _sync_directory(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -304,6 +310,9 @@ class RealDisk:
 
     async def remove_directory(self, path: str) -> None:
         await trio.to_thread.run_sync(os.rmdir, path, limiter=self._limiter)
+
+    async def remove_tree(self, path: str) -> None:
+        await trio.to_thread.run_sync(_remove_tree, path, limiter=self._limiter)
 
     async def list_directory(self, path: str) -> list[str]:
         return sorted(await trio.to_thread.run_sync(os.listdir, path, limiter=self._limiter))

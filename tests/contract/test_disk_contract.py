@@ -218,6 +218,8 @@ async def test_every_awaited_call_is_a_checkpoint(place: Place) -> None:
         lambda: place.disk.sync_directory(root),
         lambda: place.disk.make_directory(f"{root}/d"),
         lambda: place.disk.remove_directory(f"{root}/d"),
+        lambda: place.disk.make_directory(f"{root}/d"),
+        lambda: place.disk.remove_tree(f"{root}/d"),
         lambda: place.disk.rename(f"{root}/f", f"{root}/g"),
         lambda: place.disk.unlink(f"{root}/g"),
     ]
@@ -376,6 +378,24 @@ async def test_directories_are_made_listed_and_removed(place: Place) -> None:
     await disk.remove_directory(f"{root}/a/b")
     assert await disk.list_directory(f"{root}/a") == ["f"]
     await disk.sync_directory(root)
+
+
+async def test_a_directory_is_removed_with_its_files(place: Place) -> None:
+    root, disk = place.root, place.disk
+    await disk.make_directory(f"{root}/a/b")
+    for name in ("a/b/x", "a/b/y", "a/z", "c"):
+        place.create(name, b"abc").close()
+    for path, code in (
+        ("a", errno.EISDIR),
+        ("c", errno.ENOTDIR),
+        ("absent", errno.ENOENT),
+    ):
+        with fails_with(code):
+            await disk.remove_tree(f"{root}/{path}")
+    assert await disk.list_directory(f"{root}/a/b") == ["x", "y"]
+    await disk.remove_tree(f"{root}/a/b")
+    assert "b" not in await disk.list_directory(f"{root}/a")
+    assert await disk.list_directory(root) == ["a", "c"]
 
 
 async def test_stat_and_space(place: Place) -> None:

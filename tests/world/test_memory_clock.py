@@ -9,7 +9,7 @@ import trio
 
 from kraftpy.sim.runner import run_simulation
 from kraftpy.sim.simulation import Simulation
-from kraftpy.world import InternalInvariant
+from kraftpy.world import Bell, InternalInvariant
 from kraftpy.world.memory_clock import MemoryClock
 
 
@@ -118,6 +118,68 @@ def test_a_paused_clock_ticks_on_but_wakes_nobody() -> None:
             clock.resume()
         overdue = {"short": 10, "limited": 10, "limited while paused": 10}
         assert dict(woken) == {**overdue, "long": 20, "limited long": 30}
+
+    simulate(main)
+
+
+def test_a_paused_clock_rings_no_bell_but_others_may() -> None:
+    async def main() -> None:
+        clock = MemoryClock()
+        woken: dict[str, float] = {}
+
+        async def wait(name: str, bell: Bell) -> None:
+            await bell.wait_until(3)
+            woken[name] = trio.current_time()
+
+        async with trio.open_nursery() as nursery:
+            by_time, by_hand = clock.bell(), clock.bell()
+            nursery.start_soon(wait, "by time", by_time)
+            nursery.start_soon(wait, "by hand", by_hand)
+            await trio.sleep(1)
+            clock.pause()
+            await trio.sleep(5)
+            by_hand.ring()
+            await trio.sleep(4)
+            assert woken == {"by hand": 6}
+            clock.resume()
+        assert woken == {"by hand": 6, "by time": 10}
+
+    simulate(main)
+
+
+def test_a_bell_that_was_late_once_waits_for_its_next_moment() -> None:
+    async def main() -> None:
+        clock = MemoryClock()
+        bell = clock.bell()
+        woken = []
+
+        async def wait() -> None:
+            for moment in (1, 10):
+                await bell.wait_until(moment)
+                bell.clear()
+                woken.append(trio.current_time())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(0.5)
+            clock.pause()
+            await trio.sleep(1.5)
+            bell.ring()
+            await trio.sleep(1)
+            clock.resume()
+        assert woken == [2, 10]
+
+    simulate(main)
+
+
+def test_a_bell_of_a_clock_that_was_slowed_is_not_early() -> None:
+    async def main() -> None:
+        clock = MemoryClock()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(clock.bell().wait_until, 10)
+            await trio.sleep(1)
+            clock.set_rate(0.5)
+        assert (clock.monotonic(), trio.current_time()) == (10, 19)
 
     simulate(main)
 

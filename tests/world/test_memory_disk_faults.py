@@ -347,6 +347,23 @@ async def test_a_misdirected_write_lands_elsewhere() -> None:
     assert landed_in == {("/f", 0), ("/f", 512), ("/other", 0), ("/other", 512)}
 
 
+def test_it_is_known_whether_bytes_have_changed() -> None:
+    """Growing changes none; writing over them, cutting them off and rot do."""
+    disk = MemoryDisk()
+    file = disk.open("/f", write=True, create=True)
+    assert isinstance(file, MemoryFile)
+    file.pwrite([b"abc"], 0)
+    file.pwrite([b"def"], 3)
+    file.truncate(10)
+    assert file.content.changes == 0
+    # What was zero, and read as such.
+    file.pwrite([b"g"], 6)
+    file.pwrite([b"x"], 1)
+    file.truncate(4)
+    assert disk.rot("/f", 0, 1)
+    assert file.content.changes == 4
+
+
 def test_on_an_empty_disk_no_write_can_be_misdirected() -> None:
     disk = MemoryDisk()
     injected = disk.inject(MisdirectedWrite())
