@@ -376,13 +376,13 @@ class _DecoderWriter:
             source.line(f"{target} = read_uuids(buffer, position, {count})", path)
             source.line(f"position += {count} * 16", path)
             return
-        items = source.fresh("items")
-        source.line(f"{target} = {items} = []", path)
         if field.struct is not None:
             parts = layout(field.struct, self.version, is_flexible=self.is_flexible)
             if is_row(parts):
-                self._rows(field.struct, parts, items, count, path)
+                self._rows(field.struct, parts, target, count, path)
                 return
+        items = source.fresh("items")
+        source.line(f"{target} = {items} = []", path)
         source.line(f"for _ in range({count}):", path)
         source.indent += 1
         if field.struct is not None:
@@ -395,21 +395,24 @@ class _DecoderWriter:
         source.indent -= 1
 
     def _rows(
-        self, struct_class: type[Struct], parts: Layout, items: str, count: str, path: str
+        self, struct_class: type[Struct], parts: Layout, target: str, count: str, path: str
     ) -> None:
         """Read an array of rows: one by one, but all that follow in one shape at once."""
         source = self.source
+        items = source.fresh("items")
         made = RowShapes(struct_class, parts, is_flexible=self.is_flexible)
         shapes = source.constant("shapes", struct_class, made)
-        read = f"position = {shapes}.last(buffer, position, end, {items}, {count})"
-        source.line(read, path)
+        read = f"{shapes}.last[{count}](buffer, position, end, {count})"
+        source.line(f"{items}, position = {read}", path)
+        source.line(f"{target} = {items}", path)
         source.line(f"while len({items}) < {count}:", path)
         source.indent += 1
         item = self._struct(struct_class, f"{path}[]")
         self._settle()
         source.line(f"{items}.append({item})", path)
         lists = [bound.name for bound in parts.body if bound.field.is_array]
-        shape = "".join(f"len({item}.{name}), " for name in lists)
-        source.line(f"{shapes}.last = {shapes}[{shape}]", path)
-        source.line(read, path)
+        lengths = "".join(f"len({item}.{name}), " for name in lists)
+        read_on = f"{shapes}.read_on(({lengths}), buffer, position, end, {count} - len({items}))"
+        source.line(f"rows, position = {read_on}", path)
+        source.line(f"{items} += rows", path)
         source.indent -= 1

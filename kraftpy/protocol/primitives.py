@@ -70,7 +70,13 @@ def _read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     return read_rest_of_varint(buffer, first, position + 1)
 
 
+# Nearly all of them: counts of tags, tags, and lengths of their values.
+_SHORT_VARINTS = tuple(bytes((value,)) for value in range(0x80))
+
+
 def unsigned_varint(value: int) -> bytes:
+    if 0 <= value <= 0x7F:
+        return _SHORT_VARINTS[value]
     if not 0 <= value < _VARINT_LIMIT:
         raise Unwritable(f"{value} is no unsigned 32-bit number")
     encoded = bytearray()
