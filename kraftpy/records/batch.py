@@ -13,12 +13,11 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
-from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from kraftpy.records.checksum import crc32c
 from kraftpy.records.compression import Codec
 from kraftpy.records.errors import CorruptRecord, UnsupportedCompression
 
@@ -88,23 +87,6 @@ class TimestampType(IntEnum):
 
 # An enum's member is looked up by a call.
 _APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
-
-
-def crc32c(data: Buffer) -> int:
-    """CRC-32C (Castagnoli) of `data`.
-
-    The library is loaded with the first batch: it reads its own version with importlib.metadata,
-    which would add 40 ms to the start of every command.
-    """
-    return _crc32c_of_library()(data)
-
-
-@cache
-def _crc32c_of_library() -> Callable[[Buffer], int]:
-    import crc32c as library
-
-    checksum: Callable[[Buffer], int] = library.crc32c
-    return checksum
 
 
 class RecordBatch:

@@ -13,9 +13,9 @@ object and hold no socket or file buffer alive.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from kraftpy.records.batch import MAX_INT32, RecordBatch, TimestampType
+from kraftpy.records.batch import CODEC_MASK, LOG_APPEND_TIME, MAX_INT32, RecordBatch
 from kraftpy.records.compression import decompress
 from kraftpy.records.errors import InvalidRecord
 from kraftpy.records.varint import MAX_INT64, read_varint, read_varlong, wrap_int64
@@ -27,6 +27,8 @@ __all__ = ["Header", "Record", "read_records", "record_data"]
 Header: TypeAlias = tuple[str, bytes | None]
 
 _new_tuple = tuple.__new__
+# The length of what is not there: -1, as a varint.
+_NULL: Final = 1
 
 
 class Record(NamedTuple):
@@ -41,9 +43,8 @@ class Record(NamedTuple):
 
 def record_data(batch: RecordBatch, *, max_bytes: int) -> bytes:
     """The records of `batch`, inflated to no more than `max_bytes`."""
-    codec = batch.codec
-    if codec:
-        return decompress(codec, batch.body, max_bytes=max_bytes)
+    if batch.attributes & CODEC_MASK:
+        return decompress(batch.codec, batch.body, max_bytes=max_bytes)
     return bytes(batch.body)
 
 
@@ -60,7 +61,7 @@ def read_records(batch: RecordBatch, *, max_bytes: int) -> Iterator[Record]:
         batch.records_count,
         batch.base_offset,
         batch.base_timestamp_ms,
-        batch.max_timestamp_ms if batch.timestamp_type is TimestampType.LOG_APPEND_TIME else None,
+        batch.max_timestamp_ms if batch.attributes & LOG_APPEND_TIME else None,
     )
 
 
@@ -95,8 +96,22 @@ def _read(
                 offset_delta = (number >> 1) ^ -(number & 1)
             else:
                 offset_delta, position = read_varint(data, position)
-            key, position = _read_nullable(data, position)
-            value, position = _read_nullable(data, position)
+            number = data[position]
+            if number == _NULL:
+                key, position = None, position + 1
+            elif number < 0x80 and not number & 1:
+                position += 1
+                start, position = position, position + (number >> 1)
+                key = data[start:position]
+            else:
+                key, position = _read_nullable(data, position)
+            number = data[position]
+            if number < 0x80 and not number & 1:
+                position += 1
+                start, position = position, position + (number >> 1)
+                value: bytes | None = data[start:position]
+            else:
+                value, position = _read_nullable(data, position)
             number = data[position]
             headers: tuple[Header, ...] = ()
             if number:
@@ -143,7 +158,13 @@ def _read_headers(data: bytes, position: int) -> tuple[tuple[Header, ...], int]:
         raise InvalidRecord(f"a record claims {count} headers")
     headers = []
     for _ in range(count):
-        key, position = _read_nullable(data, position)
+        number = data[position]
+        if number < 0x80 and not number & 1:
+            position += 1
+            start, position = position, position + (number >> 1)
+            key: bytes | None = data[start:position]
+        else:
+            key, position = _read_nullable(data, position)
         if key is None:
             raise InvalidRecord("a header has no key")
         value, position = _read_nullable(data, position)

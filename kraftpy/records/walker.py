@@ -19,7 +19,7 @@ from kraftpy.records.reader import Record, read_records
 if TYPE_CHECKING:
     from kraftpy.world import Buffer
 
-__all__ = ["AnyBatch", "batch_at", "records_of", "walk_batches"]
+__all__ = ["AnyBatch", "batch_at", "first_offset_of", "records_of", "walk_batches"]
 
 AnyBatch: TypeAlias = RecordBatch | LegacyBatch
 
@@ -49,6 +49,11 @@ def walk_batches(buffer: Buffer, position: int = 0) -> Iterator[AnyBatch]:
     while (batch := batch_at(view, position)) is not None:
         yield batch
         position += batch.size
+
+
+def first_offset_of(batch: AnyBatch) -> int:
+    """Of a legacy message, which may be a wrapper, only the last offset is known."""
+    return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
 
 
 def records_of(batch: AnyBatch, *, max_bytes: int) -> Iterator[Record]:
