@@ -8,7 +8,7 @@ judged them. A set may end within a batch, which is left out.
 from __future__ import annotations
 
 from kraftpy.log.batch_headers import BatchHeader
-from kraftpy.log.batch_set import BatchSet, first_offset_of
+from kraftpy.log.batch_set import BatchSet
 from kraftpy.log.errors import OffsetsOutOfOrderError, UnexpectedAppendOffsetError
 from kraftpy.log.offsets import UNKNOWN
 from kraftpy.log.producer_entries import BatchMetadata
@@ -19,7 +19,7 @@ from kraftpy.records.control import EndTransactionMarker, read_control_record
 from kraftpy.records.errors import CorruptRecord, InvalidRecord
 from kraftpy.records.reader import read_records
 from kraftpy.records.validation import AppendOrigin, TopicRules, prepare_batch
-from kraftpy.records.walker import batch_at
+from kraftpy.records.walker import batch_at, first_offset_of
 from kraftpy.world import Buffer, InternalInvariant
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
 
 # A marker is one record of a few bytes, and not compressed by anybody.
 _MARKER_MAX_BYTES = 64 * 1024
+_OFFSET_BYTES = 8
 
 
 def judge_as_leader(
@@ -79,6 +80,11 @@ def judge_as_follower(records: Buffer, *, log_end_offset: int, leader_epoch: int
         if not batches.last_offset < first_offset <= batch.last_offset:
             is_monotonic = False
         batches.note(batch)
+    if batches.size_bytes + _OFFSET_BYTES <= len(view) and batches.batches:
+        # The beginning of a batch that was cut off shows whether the last one is in its place.
+        cut_off = view[batches.size_bytes : batches.size_bytes + _OFFSET_BYTES]
+        if int.from_bytes(cut_off, signed=True) <= batches.last_offset:
+            is_monotonic = False
     if not is_monotonic:
         raise OffsetsOutOfOrderError(
             f"the offsets of a replicated set from {batches.first_offset} on do not grow"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kraftpy.log.offsets import UNKNOWN
 from kraftpy.records.batch import NO_TIMESTAMP, RecordBatch
-from kraftpy.records.walker import AnyBatch
+from kraftpy.records.walker import AnyBatch, first_offset_of
 from kraftpy.world import Buffer
 
-__all__ = ["BatchSet", "first_offset_of"]
+__all__ = ["BatchSet"]
 
 
 class BatchSet:
@@ -53,8 +53,3 @@ class BatchSet:
         """One more batch, with its bytes."""
         self.note(batch)
         self.parts.append(batch.data)
-
-
-def first_offset_of(batch: AnyBatch) -> int:
-    """Of a legacy message, which may be a wrapper, only the last offset is known."""
-    return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset

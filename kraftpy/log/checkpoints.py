@@ -227,20 +227,36 @@ def _labelled(lines: list[str], index: int, label: str, path: str) -> str:
 
 
 class OffsetCheckpoint:
-    """One of the offset checkpoints; written only if it would change."""
+    """One of the offset checkpoints; written only if it would change.
 
-    __slots__ = ("_file", "_turn", "_written")
+    Whoever asks while others wait for their turn is served by the first of them: many logs that go
+    at a time cost one write or two, not one each.
+    """
+
+    __slots__ = ("_asked", "_file", "_turn", "_written", "_written_for")
 
     def __init__(self, file: AtomicFile) -> None:
         self._file = file
         self._turn = trio.Lock()
         self._written: str | None = None
+        # How many have asked for a write, and how many of them had when the last one was collected.
+        self._asked = 0
+        self._written_for = 0
 
     async def write(self, collect: Callable[[], Mapping[TopicPartition, int]]) -> None:
-        """Make what `collect` gives durable. It is asked when it is this write's turn."""
+        """Make what `collect` gives durable, as it is now or later.
+
+        It is asked when it is this write's turn; all writes of a checkpoint collect the same.
+        """
+        self._asked += 1
+        ours = self._asked
         async with self._turn:
+            if self._written_for >= ours:
+                return
+            asked = self._asked
             text = format_offsets(collect())
             if text != self._written:
                 self._written = None
                 await self._file.replace(text)
                 self._written = text
+            self._written_for = asked

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraftpy.log.batch_set import BatchSet, first_offset_of
+from kraftpy.log.batch_set import BatchSet
 from kraftpy.log.partition_log import PartitionLog
 from kraftpy.log.segment import RELATIVE_OFFSET_MAX
 from kraftpy.log.transactions import AbortedTransaction
 from kraftpy.records.errors import InvalidRecord
-from kraftpy.records.walker import AnyBatch
+from kraftpy.records.walker import AnyBatch, first_offset_of
 
 __all__ = ["CleanedOutput"]
 

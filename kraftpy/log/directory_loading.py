@@ -24,6 +24,7 @@ from kraftpy.log.checkpoints import (
     parse_partition_metadata,
     read_text,
 )
+from kraftpy.log.creating import load_new_log
 from kraftpy.log.errors import MalformedFileError, StorageError
 from kraftpy.log.loading import load_log
 from kraftpy.log.log_config import LogConfig
@@ -138,19 +139,14 @@ class DirectoryLoader:
             # Nobody reads it, so there is nothing to wait for.
             directory.remove_unused(path, topic_partition, topic_id)
             return
-        log = await load_log(
-            directory.environment,
-            path,
-            topic_partition,
-            self._config_of(parsed.topic),
-            is_clean=directory.was_clean,
-            # Checkpoints speak of current logs only.
-            recovery_point=0 if parsed.is_future else self._recovery_points.get(topic_partition, 0),
-            log_start_offset=0 if parsed.is_future else self._log_starts.get(topic_partition, 0),
-            progress=self._recovered,
-        )
+        log = None
+        config = self._config_of(parsed.topic)
         if new_id is not None:
-            await self._settle(log, path, new_id)
+            log = await load_new_log(directory.environment, path, topic_partition, config)
+        if log is None:
+            log = await self._load_used(path, parsed, config)
+            if new_id is not None:
+                await self._settle(log, path, new_id)
         if not directory.is_online:
             log.go_offline(str(directory.failure))
             return
@@ -162,6 +158,22 @@ class DirectoryLoader:
             return
         log.update_high_watermark(self._high_watermarks.get(topic_partition, 0))
         directory.logs[topic_partition] = log
+
+    async def _load_used(
+        self, path: str, parsed: PartitionDirectory, config: LogConfig
+    ) -> PartitionLog:
+        topic_partition = (parsed.topic, parsed.partition)
+        return await load_log(
+            self._directory.environment,
+            path,
+            topic_partition,
+            config,
+            is_clean=self._directory.was_clean,
+            # Checkpoints speak of current logs only.
+            recovery_point=0 if parsed.is_future else self._recovery_points.get(topic_partition, 0),
+            log_start_offset=0 if parsed.is_future else self._log_starts.get(topic_partition, 0),
+            progress=self._recovered,
+        )
 
     async def _read_topic_id(self, path: str) -> Uuid | None:
         metadata = f"{path}/{PARTITION_METADATA}"

@@ -142,6 +142,11 @@ class PooledFile:
         return self._pool.acquire(self)
 
     @property
+    def opened(self) -> File:
+        """The file behind this, to be looked at at once, before any other call on the pool."""
+        return self._handle()
+
+    @property
     def fileno(self) -> Callable[[], int]:
         """The descriptor's getter, to be used at once, before any other call on the pool.
 

@@ -56,6 +56,7 @@ class IndexPlan:
     """The entries that the appends of a segment made."""
 
     __slots__ = (
+        "_last_offset",
         "_last_timestamp_ms",
         "_segment",
         "largest",
@@ -70,11 +71,17 @@ class IndexPlan:
         self.time_entries = bytearray()
         self.largest = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
         self.unindexed_bytes = 0
+        self._last_offset = segment.base_offset - 1
         self._last_timestamp_ms = NO_TIMESTAMP
 
     def add(self, header: BatchHeader) -> None:
-        """The next batch."""
+        """The next batch. CorruptRecord if it can't be."""
         segment = self._segment
+        if header.base_offset <= self._last_offset:
+            raise CorruptRecord(
+                f"offset {header.base_offset} behind {self._last_offset} at {header.position}"
+            )
+        self._last_offset = header.last_offset
         if header.max_timestamp_ms > self.largest.timestamp_ms:
             self.largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
         if self.unindexed_bytes > segment.index_interval_bytes and self._has_room():

@@ -127,6 +127,7 @@ class _Loader:
         self._pace = environment.pace
         self._epochs = LeaderEpochCache()
         self._segments = Segments()
+        self._unproven_from: int | None = None
         # Base offsets of segments that must be recovered for want of indexes.
         self._without_index: list[int] = []
 
@@ -142,6 +143,9 @@ class _Loader:
         self._epochs.truncate_from_end(end_offset)
         start_offset = max(self._log_start_offset, self._segments.first.base_offset)
         self._epochs.truncate_from_start(start_offset)
+        if self._unproven_from is not None and self._unproven_from < start_offset:
+            # Nobody can cut the log there.
+            self._unproven_from = None
         producers = self._new_producers()
         await rebuild_producers(
             producers,
@@ -166,6 +170,7 @@ class _Loader:
             log_start_offset=start_offset,
             log_end_offset=end_offset,
             recovery_point=end_offset if self._is_clean else self._recovery_point,
+            unproven_from=self._unproven_from,
         )
 
     async def _make_directory(self) -> None:
@@ -332,6 +337,7 @@ class _Loader:
             self._new_producers(),
             self._files,
             self._config,
+            recovery_point=self._recovery_point,
             log_start_offset=self._log_start_offset,
             durable_end=self._durable_end,
             clock=self._environment.clock,
@@ -363,6 +369,7 @@ class _Loader:
                     raise StorageError(f"{segment.log_file.path} is damaged: {error}") from error
                 await split_segment(segment, self._files, self._config, self._pace)
                 raise
+        self._unproven_from = recovery.unproven_from
         if len(self._segments) and await self._end_offset() < self._log_start_offset:
             _log.warning(
                 "%s ends before its start %d; it begins anew",

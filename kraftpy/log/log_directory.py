@@ -457,20 +457,14 @@ class LogDirectory:
         if not self.is_online:
             return
         try:
-            await self._remove_tree(path)
+            await self._world.disk.remove_tree(path)
+            await self._world.disk.sync_directory(self._path)
         except OSError as error:
             self.fail(f"{path} can't be removed: {error}")
             return
         _log.info("removed %s", path)
         self._removing.remove((topic_partition, topic_id))
         self._events.partition_unlinked(topic_partition, topic_id)
-
-    async def _remove_tree(self, path: str) -> None:
-        disk = self._world.disk
-        for name in await disk.list_directory(path):
-            await disk.unlink(f"{path}/{name}")
-        await disk.remove_directory(path)
-        await disk.sync_directory(self._path)
 
     def describe(self) -> dict[str, object]:
         return {

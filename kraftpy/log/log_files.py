@@ -63,18 +63,21 @@ class LogFiles:
         self.is_settled = True
 
     def begin(self, metadata: str, config: LogConfig) -> Segment:
-        """Fill a new directory: whose log it is, and a first segment. Nothing is durable yet.
-
-        The segment has no indexes before its first append: making files is most of what a new log
-        costs.
-        """
-        self.is_settled = False
+        """Fill a new directory: whose log it is, and a first segment. Nothing is durable yet."""
         path = f"{self.directory}/{NEW_PARTITION_METADATA}"
         file = self._environment.disk.open(path, write=True, create=True)
         try:
             file.pwrite([metadata.encode()], 0)
         finally:
             file.close()
+        return self.begin_segment(config)
+
+    def begin_segment(self, config: LogConfig) -> Segment:
+        """The first segment of a log that is not settled, whether its file is there or not.
+
+        It has no indexes before its first append: making files is most of what a new log costs.
+        """
+        self.is_settled = False
         if config.preallocate:
             return self.create_segment(0, config)
         self._names_changed = True

@@ -135,6 +135,16 @@ class ReadableLog(ABC):
     def high_watermark(self) -> int:
         return self._watermarks.high_watermark.offset
 
+    def marks(self) -> tuple[int, int, int, int]:
+        """End, high watermark, start and recovery point, for who compares them often."""
+        marks = self._watermarks
+        return (
+            marks.log_end.offset,
+            marks.high_watermark.offset,
+            marks.log_start_offset,
+            marks.recovery_point,
+        )
+
     @property
     def last_stable_offset(self) -> int:
         """Below it every transaction is decided, and the decision replicated."""
@@ -165,7 +175,7 @@ class ReadableLog(ABC):
         """A slice of one segment's file, from the batch that holds `start_offset` on.
 
         OffsetOutOfRangeError outside of the log; nothing at the log end or above the isolation's
-        bound. CorruptRecord if a header on the way can't be one.
+        bound. CorruptRecord if a header on the way can't be one, or not the one for its place.
         """
         self.check_usable()
         log_end = self._watermarks.log_end
@@ -179,17 +189,20 @@ class ReadableLog(ABC):
                 f"offset {start_offset} is not from {self.log_start_offset} to {log_end.offset}"
             )
         aborted = () if isolation is Isolation.COMMITTED else None
-        with self.storage_guard("read"):
+        # Not `storage_guard`, which would cost more than a read that finds nothing new.
+        try:
             bound = self._bound(isolation)
             if start_offset == log_end.offset or start_offset >= bound.offset:
                 place = bound if start_offset == bound.offset else self._locate(start_offset)
                 return ReadInfo(place, None, aborted_transactions=aborted)
             while segment is not None:
                 is_bound_here = bound.segment_base_offset == segment.base_offset
+                following = self._segments.higher(segment.base_offset)
                 try:
                     found = segment.read(
                         start_offset,
                         max_bytes,
+                        end_offset=log_end.offset if following is None else following.base_offset,
                         max_position=bound.position if is_bound_here else None,
                         min_one_batch=min_one_batch,
                     )
@@ -203,7 +216,9 @@ class ReadableLog(ABC):
                     )
                 if segment.base_offset >= bound.segment_base_offset:
                     break
-                segment = self._segments.higher(segment.base_offset)
+                segment = following
+        except OSError as error:
+            raise self._failed("read", error) from error
         return ReadInfo(log_end, None, aborted_transactions=aborted)
 
     def _bound(self, isolation: Isolation) -> OffsetMetadata:

@@ -209,17 +209,24 @@ class WritableLog(ReadableLog):
         """The first append after a clean start, which has left the files of the log alone.
 
         It took the log's end from a checkpoint. If that is not this log's, offsets would be given
-        twice: then the directory goes offline, and the next start recovers what is in it.
+        twice, or some are missing; and what is appended behind half a batch can't be found again.
+        Then the directory goes offline, and the next start recovers what is in it. A compacted log
+        may have been cut off in a gap, and ends behind its last batch.
         """
         with self.storage_guard("append"):
             try:
-                next_offset = segment.next_offset()
+                next_offset, position = segment.batches_end()
             except CorruptRecord as error:
                 raise OSError(errno.EIO, str(error), segment.log_file.path) from error
             finally:
                 self.notice_damage(segment)
-            if next_offset > self._watermarks.log_end.offset:
-                message = f"it goes up to {next_offset}, beyond the recovery point checkpoint"
+            log_end_offset = self._watermarks.log_end.offset
+            is_cut_off = self.config.is_compacted and next_offset < log_end_offset
+            if next_offset != log_end_offset and not is_cut_off:
+                message = f"it ends at {next_offset}, not at the checkpoint's {log_end_offset}"
+                raise OSError(errno.EIO, message, segment.log_file.path)
+            if position < segment.size_bytes:
+                message = f"there is no batch at {position}, though the file goes on"
                 raise OSError(errno.EIO, message, segment.log_file.path)
             segment.make_active()
 

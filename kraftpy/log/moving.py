@@ -26,6 +26,7 @@ def has_caught_up(current: PartitionLog, future: PartitionLog) -> bool:
     end_offset = current.log_end_offset
     if (
         future.log_end_offset < end_offset
+        or future.unproven_from is not None
         or future.log_start_offset < current.log_start_offset
         or future.log_start_offset > end_offset
     ):
@@ -43,6 +44,8 @@ async def copy_step(current: PartitionLog, future: PartitionLog) -> int:
 
     0 if there was nothing to copy, at that moment. Raises a StorageError or a RecordDataError.
     """
+    if future.unproven_from is not None:
+        await future.truncate_to(future.unproven_from)
     if future.log_end_offset < current.log_start_offset:
         await future.truncate_fully_and_start_at(current.log_start_offset)
     agreed = _agreed_offset(current, future)

@@ -16,7 +16,6 @@ in steps, since 128 MiB of zeros at once would hold up the loop for longer than 
 from __future__ import annotations
 
 import struct
-from hashlib import md5
 from math import isqrt
 from typing import Final
 
@@ -38,9 +37,13 @@ class OffsetMap:
     that was put last, unless somebody sets it beyond.
     """
 
-    __slots__ = ("_count", "_memory", "_slots", "capacity", "latest_offset")
+    __slots__ = ("_count", "_md5", "_memory", "_slots", "capacity", "latest_offset")
 
     def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
+        # A node that cleans nothing needs no OpenSSL.
+        from hashlib import md5
+
+        self._md5 = md5
         self._slots = _prime_not_above(max(2, memory_bytes // SLOT_BYTES))
         # One slot always stays empty, where the search for a missing key ends.
         self.capacity = min(max(1, int(self._slots * load_factor)), self._slots - 1)
@@ -74,7 +77,7 @@ class OffsetMap:
 
     def put(self, key: bytes, offset: int) -> None:
         """The key was seen at `offset`, which is above all others."""
-        digest = md5(key, usedforsecurity=False).digest()
+        digest = self._md5(key, usedforsecurity=False).digest()
         position, used = self._find(digest)
         if not used:
             assert_always(self._count < self.capacity, "offset-map-overfull", count=self._count)
@@ -84,7 +87,7 @@ class OffsetMap:
 
     def get(self, key: bytes) -> int:
         """The last offset of the key, -1 if it was not seen."""
-        return self._find(md5(key, usedforsecurity=False).digest())[1] - 1
+        return self._find(self._md5(key, usedforsecurity=False).digest())[1] - 1
 
     def _find(self, digest: bytes) -> tuple[int, int]:
         """Where the slot of `digest` is or should be, and what is in it: offset + 1 or 0."""

@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 class PartitionLog(WritableLog):
     """Made by `kraftpy.log.loading.load_log`, for new partitions and old ones alike."""
 
-    __slots__ = ("_turn", "last_flush_ms", "truncation_count")
+    __slots__ = ("_turn", "_unproven", "last_flush_ms", "truncation_count")
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class PartitionLog(WritableLog):
         log_start_offset: int,
         log_end_offset: int,
         recovery_point: int,
+        unproven_from: int | None = None,
     ) -> None:
         super().__init__(
             environment,
@@ -78,9 +79,27 @@ class PartitionLog(WritableLog):
         self._flush_wanted = 0
         self._is_truncating = False
         self._turn = Turn()
+        # With the log end that it is about.
+        self._unproven = None if unproven_from is None else (unproven_from, log_end_offset)
         self.last_flush_ms = environment.clock.wall_ms()
         # Who works on segments in the background sees by this that they may have changed.
         self.truncation_count = 0
+
+    @property
+    def unproven_from(self) -> int | None:
+        """Where the last batch of the log would begin, if after a crash it comes behind a gap.
+
+        Either compaction has left the gap, or the batch is not in its place. A follower can get it
+        from its leader again, once: what it has then, or has led with, may be committed.
+        """
+        if self._unproven is None:
+            return None
+        offset, log_end_offset = self._unproven
+        return offset if log_end_offset == self.log_end_offset else None
+
+    def begin_epoch(self, epoch: int) -> None:
+        super().begin_epoch(epoch)
+        self._unproven = None
 
     # Work in the background.
 
@@ -146,6 +165,11 @@ class PartitionLog(WritableLog):
             await self._files.write_snapshots()
         except OSError as error:
             raise self._failed("write snapshots of producers", error) from error
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether the log is new, and nothing was ever in it: no checkpoint says more than 0."""
+        return self.log_end_offset == 0 and not self._files.is_settled
 
     async def settle(self) -> None:
         """Make the log itself durable, if it is new and was not yet (log_files.py)."""
@@ -246,6 +270,7 @@ class PartitionLog(WritableLog):
             self.truncation_count += 1
             try:
                 yield
+                self._unproven = None
             finally:
                 self._is_truncating = False
 

@@ -363,7 +363,8 @@ class Partitions:
             self._topic_ids.pop(topic_partition, None)
         directory.remove_later(log, topic_id, delay_ms=log.config.file_delete_delay_ms)
         _log.info("deleted %s", log.directory)
-        await directory.write_checkpoints()
+        if not log.is_unused:
+            await directory.write_checkpoints()
         if logs is directory.logs:
             await self._cleaner.forget(log)
 

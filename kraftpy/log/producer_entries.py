@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from itertools import islice, starmap
 from typing import Final, NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from kraftpy.log.errors import CorruptSnapshotError
+from kraftpy.records.checksum import crc32c
 
 __all__ = [
     "NO_EPOCH",

@@ -14,9 +14,20 @@ Kafka empties a segment whose offsets do not grow. We keep what comes before: it
 acknowledged and synced, and bytes that a failing machine has left behind it are no reason to lose
 it.
 
-No CRC covers a batch's base offset and leader epoch. Both only grow along a log, so that most
-damage to them shows: an offset that does not grow ends the segment, and an epoch that is above
-those of the two batches behind it is forgotten again.
+No CRC covers a batch's base offset and leader epoch, and they are judged by their neighbours: both
+only grow along a log. So a batch is taken when the one behind it has been seen.
+
+- Offsets that overlap: the later batch is damaged if the earlier one begins where the one before it
+  ends, and the log ends between them. Otherwise it is the earlier one, which then pretends to be
+  further on than it is, and the log ends before that. A gap alone proves nothing, since nobody
+  knows whether a topic has always been what it is, or a leader's log was compacted once. But if the
+  last batch of a log comes behind a gap, a follower does well to fetch it again (`unproven_from`).
+- An epoch that does not lie between those around it, while the checkpoint's for that offset does,
+  ends the log if it is above the recovery point. Two witnesses would not do: in a log that was
+  brought here from another cluster epochs may begin anew, once.
+- An epoch that is above those of the two batches behind it and not in the checkpoint is forgotten.
+
+What these can't tell, docs/format.md lists.
 """
 
 from __future__ import annotations
@@ -27,7 +38,6 @@ from contextlib import aclosing
 from typing import Final
 
 from kraftpy.log.batch_headers import header_at
-from kraftpy.log.batch_set import first_offset_of
 from kraftpy.log.epochs import EpochEntry, LeaderEpochCache
 from kraftpy.log.errors import StorageError
 from kraftpy.log.log_config import LogConfig
@@ -37,9 +47,10 @@ from kraftpy.log.producers import ProducerState
 from kraftpy.log.rebuilding import rebuild_producers, replay
 from kraftpy.log.segment import Segment
 from kraftpy.log.segments import Segments
-from kraftpy.records.batch import HEADER_SIZE, RecordBatch
+from kraftpy.log.succession import OverlappingOffsets, Succession
+from kraftpy.records.batch import HEADER_SIZE, NO_EPOCH, RecordBatch
 from kraftpy.records.errors import CorruptRecord
-from kraftpy.records.walker import AnyBatch, walk_batches
+from kraftpy.records.walker import AnyBatch, first_offset_of, walk_batches
 from kraftpy.world import Clock
 
 __all__ = ["Recovery", "read_batches"]
@@ -67,9 +78,10 @@ async def read_batches(
                 raise CorruptRecord(f"a wrong CRC at position {position + consumed}")
             first_offset = first_offset_of(batch)
             if not last_offset < first_offset <= batch.last_offset:
-                raise CorruptRecord(
+                raise OverlappingOffsets(
                     f"offset {first_offset} to {batch.last_offset} behind {last_offset} at "
-                    f"position {position + consumed}"
+                    f"position {position + consumed}",
+                    first_offset,
                 )
             last_offset = batch.last_offset
             consumed += batch.size
@@ -95,13 +107,17 @@ class Recovery:
         "_durable_end",
         "_epochs",
         "_files",
+        "_known_epochs",
+        "_last_epoch",
         "_learned",
         "_log_start_offset",
         "_lower",
         "_pace",
         "_producers",
         "_progress",
+        "_recovery_point",
         "_segments",
+        "unproven_from",
     )
 
     def __init__(
@@ -112,6 +128,7 @@ class Recovery:
         files: LogFiles,
         config: LogConfig,
         *,
+        recovery_point: int,
         log_start_offset: int,
         durable_end: int,
         clock: Clock,
@@ -120,6 +137,11 @@ class Recovery:
     ) -> None:
         self._segments = segments
         self._epochs = epochs
+        # Those of the checkpoint, and that of the batch before the next segment.
+        self._known_epochs = epochs.copy()
+        self._last_epoch = NO_EPOCH
+        # Where the gap begins that the log ends behind, with one batch.
+        self.unproven_from: int | None = None
         # A state of its own: the log's is loaded when all segments are in order.
         self._producers = producers
         # The last epoch that was found in a batch and not in the checkpoint, and a lower one in a
@@ -128,6 +150,7 @@ class Recovery:
         self._lower: EpochEntry | None = None
         self._files = files
         self._config = config
+        self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
         self._durable_end = durable_end
         self._clock = clock
@@ -143,6 +166,8 @@ class Recovery:
         """
         base_offset = segment.base_offset
         if self._producers.map_end_offset != base_offset:
+            # Nor was the segment before it recovered.
+            self._last_epoch = NO_EPOCH
             await rebuild_producers(
                 self._producers,
                 self._files.snapshots,
@@ -152,21 +177,10 @@ class Recovery:
                 log_start_offset=self._log_start_offset,
                 end_offset=base_offset,
             )
-        segment.reset_indexes()
-        valid_bytes = 0
-        next_offset = base_offset
-        has_gaps = self._config.is_compacted
-        try:
-            async with aclosing(read_batches(segment, self._pace)) as batches:
-                async for batch in batches:
-                    self._take(segment, batch, valid_bytes)
-                    has_gaps = has_gaps or first_offset_of(batch) != next_offset
-                    valid_bytes += batch.size
-                    next_offset = batch.last_offset + 1
-                    self._progress(batch.size)
-        except CorruptRecord as error:
-            _log.warning("%r ends after %d bytes: %s", segment, valid_bytes, error)
         following = self._segments.higher(base_offset)
+        succession = await self._read(segment, following, is_unflushed=is_unflushed)
+        valid_bytes, next_offset = succession.size_bytes, succession.next_offset
+        has_gaps = self._config.is_compacted or succession.has_gaps
         is_damaged = valid_bytes < segment.size_bytes
         is_short = following is not None and next_offset < following.base_offset and not has_gaps
         if (is_damaged or is_short) and next_offset < self._durable_end:
@@ -186,6 +200,7 @@ class Recovery:
         if not is_unflushed:
             # The next start takes it for durable.
             await self._files.sync_aborted(segment)
+        self.unproven_from = succession.unproven_from if following is None else None
         if following is None:
             self._producers.advance(next_offset)
         else:
@@ -194,6 +209,33 @@ class Recovery:
             if snapshot is not None:
                 self._files.snapshots.take(snapshot)
                 await self._files.write_snapshots()
+
+    async def _read(
+        self, segment: Segment, following: Segment | None, *, is_unflushed: bool
+    ) -> Succession:
+        """Take the batches that are sound."""
+        segment.reset_indexes()
+        succession = Succession(
+            segment.base_offset,
+            last_epoch=self._last_epoch,
+            known_epochs=self._known_epochs,
+            doubted_from=self._recovery_point if is_unflushed else None,
+        )
+        try:
+            async with aclosing(read_batches(segment, self._pace)) as batches:
+                async for batch in batches:
+                    self._progress(batch.size)
+                    borne_out = succession.follow(batch)
+                    if borne_out is not None:
+                        self._take(segment, borne_out, succession.size_bytes - borne_out.size)
+            last = succession.end(following)
+        except CorruptRecord as error:
+            last = succession.stop(error)
+            _log.warning("%r ends after %d bytes: %s", segment, succession.size_bytes, error)
+        if last is not None:
+            self._take(segment, last, succession.size_bytes - last.size)
+        self._last_epoch = succession.last_epoch
+        return succession
 
     async def _end_log_before(self, following: Segment, next_offset: int) -> None:
         directory = self._files.directory

@@ -14,7 +14,7 @@ again, and index entries made for it are forgotten.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kraftpy.log.batch_set import BatchSet
 from kraftpy.log.errors import SegmentOffsetOverflowError
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RELATIVE_OFFSET_MAX", "Segment"]
 
+# Appends that are remembered for readers who have the one before them.
+_RECENT_APPENDS: Final = 4
 # Last offset and position of a batch, and the largest time up to it.
 _IndexEntry: TypeAlias = tuple[int, int, TimestampOffset]
 
@@ -141,6 +143,9 @@ class Segment(ReadableSegment):
         self._bytes_since_index_entry = unindexed_bytes
         self._largest = largest
         self.size_bytes = position
+        if start:
+            # The first one is where every search begins, and many partitions never have another.
+            self._recent = ((batches.first_offset, start), *self._recent[: _RECENT_APPENDS - 1])
 
     def _add_index_entries(self, entries: Sequence[_IndexEntry]) -> None:
         """All or none; but an index that gets full on the way takes no more, and a roll follows."""
@@ -189,6 +194,7 @@ class Segment(ReadableSegment):
     def truncate_to(self, offset: int) -> int:
         """Remove everything at or above `offset`; how many bytes that were."""
         first = self.find(offset)
+        self._recent = ()
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)
@@ -206,6 +212,7 @@ class Segment(ReadableSegment):
 
     def reset_indexes(self) -> None:
         """Forget all indexes, before recovery builds them anew."""
+        self._recent = ()
         self.offset_index.reset()
         self.time_index.reset()
         self.transaction_index.reset()
@@ -247,6 +254,7 @@ class Segment(ReadableSegment):
     def cut(self, size_bytes: int) -> int:
         """End the file here, which is behind a batch; how many bytes went."""
         removed = self.size_bytes - size_bytes
+        self._recent = ()
         self.log_file.truncate(size_bytes)
         self.size_bytes = size_bytes
         return removed
@@ -261,6 +269,7 @@ class Segment(ReadableSegment):
         """Complete the time index and cut the files to what they hold: nothing will be added."""
         largest = self.largest
         self.is_active = False
+        self._recent = ()
         self.time_index.maybe_append(largest.timestamp_ms, largest.offset, skip_full_check=True)
         self.time_index.trim_to_valid_size()
         self.offset_index.trim_to_valid_size()

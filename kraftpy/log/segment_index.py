@@ -72,11 +72,13 @@ class SegmentIndex(ABC, Generic[_Entry]):
     __slots__ = (
         "_base_offset",
         "_capacity",
+        "_change_count",
         "_entries",
         "_file",
         "_last",
         "_length",
         "_max_bytes",
+        "_synced_count",
         "_tail",
         "_tail_first",
         "_unwritten",
@@ -99,6 +101,10 @@ class SegmentIndex(ABC, Generic[_Entry]):
         self._tail_first = 0
         # The last entries, as far as the file lacks them.
         self._unwritten = bytearray()
+        # How often the file was changed, and at how many changes it was last synced: most flushes
+        # of a log add nothing to its indexes. Nobody knows what was done to it before.
+        self._change_count = 1
+        self._synced_count = 0
 
     def create(self) -> None:
         """Make the file empty and preallocated, whatever it was."""
@@ -229,6 +235,7 @@ class SegmentIndex(ABC, Generic[_Entry]):
     def replace_entries(self, packed: Buffer) -> None:
         """Other entries in the place of all, and room for more."""
         self.reset()
+        self._change_count += 1
         self._file.pwrite([packed], 0)
         self._set_entries(len(packed) // self._ENTRY.size)
 
@@ -252,8 +259,12 @@ class SegmentIndex(ABC, Generic[_Entry]):
         self.resize(self.size_bytes)
 
     async def sync(self) -> None:
+        """Make the file durable, unless it is."""
         self.write_out()
-        await self._file.sync()
+        count = self._change_count
+        if count > self._synced_count:
+            await self._file.sync()
+            self._synced_count = count
 
     def close(self) -> None:
         """Trim and close. One that was never used is not touched."""
@@ -312,6 +323,7 @@ class SegmentIndex(ABC, Generic[_Entry]):
         unwritten = self._unwritten
         if unwritten:
             end = self.size_bytes
+            self._change_count += 1
             self._file.pwrite([unwritten], end - len(unwritten))
             self._note_length(max(self._length, end))
             unwritten.clear()
@@ -326,6 +338,7 @@ class SegmentIndex(ABC, Generic[_Entry]):
 
     def _set_length(self, length: int) -> None:
         self.write_out()
+        self._change_count += 1
         self._file.truncate(length)
         self._note_length(length)
         if length == self._entries * self._ENTRY.size:

@@ -7,6 +7,10 @@ The indexes are hints, and every hint is looked at before it is believed: the ba
 names must be there, and have the time that is said. One that isn't true makes the index suspect.
 Whoever reads then gets along with entries before it, as far as that goes in short time, and the
 index is rebuilt in the background (index_rebuilding.py).
+
+No CRC covers the base offset of a batch. Where something seems to be missing at the offset that a
+reader asks for, as after a compaction, the batches around it are looked at: if their offsets do not
+grow, one of them is damaged, and none of them is given.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from kraftpy.log.index import NO_TIMESTAMP, TimestampOffset
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.offsets import OffsetMetadata, ReadInfo
 from kraftpy.log.segment_store import SegmentStore
+from kraftpy.records.batch import MAGIC
 from kraftpy.records.errors import CorruptRecord
 from kraftpy.records.walker import AnyBatch, batch_at
 from kraftpy.world import Disk, FileSlice
@@ -33,6 +38,7 @@ __all__ = ["RELATIVE_OFFSET_MAX", "ReadableSegment"]
 _log = logging.getLogger(__name__)
 
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+_NO_END: Final = 2**63 - 1
 
 # Passed over in one go where the index is damaged: some 2 ms.
 _SCANNED_HEADERS_MAX: Final = 1000
@@ -49,6 +55,7 @@ class ReadableSegment(SegmentStore):
         "_first_timestamp_ms",
         "_is_index_new",
         "_largest",
+        "_recent",
         "has_damaged_data",
         "has_damaged_index",
         "index_interval_bytes",
@@ -86,6 +93,9 @@ class ReadableSegment(SegmentStore):
         self.has_damaged_data = False
         # It was rebuilt, and is as good as it gets.
         self._is_index_new = False
+        # Where the newest appends begin, the last one first: the offset and the position. What
+        # followers and most consumers ask for begins there, and the index leads only near it.
+        self._recent: tuple[tuple[int, int], ...] = ()
 
     @property
     def first_timestamp_ms(self) -> int:
@@ -140,7 +150,11 @@ class ReadableSegment(SegmentStore):
             headers = self.headers(entry.position)
             with suppress(CorruptRecord):
                 first = next(headers, None)
-                if first is not None and first.base_offset <= min(entry.offset, offset):
+                if (
+                    first is not None
+                    and first.base_offset <= offset
+                    and first.last_offset <= entry.offset
+                ):
                     return chain((first,), headers)
         return None
 
@@ -169,22 +183,85 @@ class ReadableSegment(SegmentStore):
                 return header
         return None
 
+    def _find_sound(self, offset: int, end_offset: int) -> BatchHeader | None:
+        """As `find`, but CorruptRecord if what is there can't be in its place."""
+        for base_offset, position in self._recent:
+            if base_offset == offset:
+                recent = self._find_recent(offset, position)
+                if recent is not None and offset <= recent.last_offset < end_offset:
+                    return recent
+        slot = self.offset_index.floor_slot(offset)
+        next_offset = self.base_offset if slot < 0 else None
+        for header in self._headers_from(slot, offset):
+            if header.last_offset >= offset:
+                is_next = next_offset is None or header.base_offset == next_offset
+                if header.base_offset > offset or not is_next or header.last_offset >= end_offset:
+                    self._check_order(slot, offset, end_offset)
+                return header
+            next_offset = header.last_offset + 1
+        if offset < end_offset:
+            self._check_order(slot, offset, end_offset)
+        return None
+
+    def _find_recent(self, offset: int, position: int) -> BatchHeader | None:
+        """The batch of `offset` at `position`, unless the file has something else there."""
+        with suppress(CorruptRecord):
+            header = next(self.headers(position), None)
+            if header is not None and header.magic == MAGIC and header.base_offset == offset:
+                return header
+        return None
+
+    def _check_order(self, slot: int, offset: int, end_offset: int) -> None:
+        """Raises CorruptRecord if batches near `offset` overlap, or reach too far.
+
+        Those behind the index entry before `slot` are looked at, and one behind `offset`.
+        """
+        next_offset = self.base_offset
+        end_position = 0
+        is_behind = False
+        headers = self._headers_from(max(slot - 1, -1), offset)
+        while True:
+            try:
+                header = next(headers, None)
+            except (CorruptRecord, IndexUnderRepairError):
+                # Who reads on gets there.
+                return
+            if header is None:
+                if not is_behind and end_position < self.size_bytes:
+                    raise CorruptRecord(f"{self.log_file.path}: no batch at {end_position}")
+                return
+            if header.magic < MAGIC:
+                # It may be a new one, and its magic damaged.
+                self.batch(header)
+            if header.base_offset < next_offset or header.last_offset >= end_offset:
+                raise CorruptRecord(
+                    f"{self.log_file.path}: offset {header.base_offset} to {header.last_offset} "
+                    f"behind {next_offset - 1} and before {end_offset}, at {header.position}"
+                )
+            if is_behind:
+                return
+            next_offset = header.last_offset + 1
+            end_position = header.end_position
+            is_behind = header.last_offset >= offset
+
     def read(
         self,
         start_offset: int,
         max_bytes: int,
         *,
+        end_offset: int = _NO_END,
         max_position: int | None = None,
         min_one_batch: bool = False,
     ) -> ReadInfo | None:
         """A slice from the batch that holds `start_offset` on; None if nothing follows here.
 
         Nothing at or behind `max_position` is given. With `min_one_batch` the first batch is given
-        whole even when `max_bytes` is less.
+        whole even when `max_bytes` is less. CorruptRecord if the offsets of the first batch can't
+        be right; `end_offset`, where the next segment begins or the log ends, is above them.
         """
         if max_bytes < 0:
             raise ValueError(f"a read of at most {max_bytes} bytes")
-        first = self.find(start_offset)
+        first = self._find_sound(start_offset, end_offset)
         if first is None:
             return None
         metadata = OffsetMetadata(start_offset, self.base_offset, first.position)
@@ -275,9 +352,12 @@ class ReadableSegment(SegmentStore):
 
     def next_offset(self) -> int:
         """Behind the last batch; the base offset if there is none. For loading."""
-        following = self.base_offset
-        if not self.size_bytes:
-            return following
-        for header in self._last_headers():
-            following = header.last_offset + 1
-        return following
+        return self.batches_end()[0]
+
+    def batches_end(self) -> tuple[int, int]:
+        """The offset and the position behind the last batch that is whole."""
+        offset, position = self.base_offset, 0
+        if self.size_bytes:
+            for header in self._last_headers():
+                offset, position = header.last_offset + 1, header.end_position
+        return offset, position

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from contextlib import aclosing
 
-from kraftpy.log.batch_set import BatchSet, first_offset_of
+from kraftpy.log.batch_set import BatchSet
 from kraftpy.log.log_config import LogConfig
 from kraftpy.log.log_files import LogFiles
 from kraftpy.log.pacing import Pace
 from kraftpy.log.recovery import read_batches
 from kraftpy.log.segment import RELATIVE_OFFSET_MAX, Segment
 from kraftpy.records.errors import CorruptRecord
+from kraftpy.records.walker import first_offset_of
 
 __all__ = ["split_segment"]
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.components import require
-from support.kafka_jars import classpath
+from support.kafka_jars import QUICK_JAVA, classpath
+from support.ports import unused_ports
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 NODE_ID = 1
@@ -30,8 +31,8 @@ TOPICS = {
         "delete.retention.ms": "0",
     },
 }
-START_TIMEOUT_SECONDS = 60.0
-CLEANING_TIMEOUT_SECONDS = 30.0
+START_TIMEOUT_SECONDS = 120.0
+CLEANING_TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ def write_directory(folder: Path) -> KafkaDirectory:
     require("java")
     found = KafkaDirectory(folder / "data", folder / "crashed")
     config = folder / "server.properties"
-    port, controller_port = _free_ports()
-    config.write_text(_properties(port, controller_port, found.clean))
+    port = unused_ports(2)
+    config.write_text(_properties(port, found.clean))
     _run_java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config))
     servers = f"127.0.0.1:{port}"
     with _broker(config, port) as broker:
@@ -81,21 +82,14 @@ def write_directory(folder: Path) -> KafkaDirectory:
     return found
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as two:
-        one.bind(("127.0.0.1", 0))
-        two.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], two.getsockname()[1]
-
-
-def _properties(port: int, controller_port: int, data: Path) -> str:
+def _properties(port: int, data: Path) -> str:
     return "\n".join(
         [
             "process.roles=broker,controller",
             f"node.id={NODE_ID}",
-            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}",
             "controller.listener.names=CONTROLLER",
-            f"controller.quorum.voters={NODE_ID}@127.0.0.1:{controller_port}",
+            f"controller.quorum.voters={NODE_ID}@127.0.0.1:{port + 1}",
             f"log.dirs={data}",
             "offsets.topic.replication.factor=1",
             "offsets.topic.num.partitions=1",
@@ -111,7 +105,7 @@ def _properties(port: int, controller_port: int, data: Path) -> str:
 
 
 def _java() -> list[str]:
-    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classpath()]
+    return [*QUICK_JAVA, "-Xmx256m", "-cp", classpath()]
 
 
 def _run_java(*arguments: str) -> None:

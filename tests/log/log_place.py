@@ -119,6 +119,9 @@ class TalliedDisk:
     async def remove_directory(self, path: str) -> None:
         await self._disk.remove_directory(path)
 
+    async def remove_tree(self, path: str) -> None:
+        await self._disk.remove_tree(path)
+
     async def list_directory(self, path: str) -> list[str]:
         return await self._disk.list_directory(path)
 

@@ -12,6 +12,7 @@ from log_place import Place
 
 from kraftpy.log.checkpoints import (
     AtomicFile,
+    OffsetCheckpoint,
     format_epochs,
     format_offsets,
     format_partition_metadata,
@@ -182,6 +183,77 @@ async def test_replacements_happen_in_order(place: Place) -> None:
     text = await read_text(place.disk, file.path)
     assert text == "19 " * 6
     assert await place.disk.list_directory(place.directory) == ["checkpoint"]
+
+
+class Logs:
+    """What a checkpoint is about, and how often somebody looked."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[tuple[str, int], int] = {}
+        self.collected_count = 0
+        self.is_collected = trio.Event()
+
+    def collect(self) -> dict[tuple[str, int], int]:
+        self.collected_count += 1
+        self.is_collected.set()
+        return dict(self.offsets)
+
+
+async def test_many_who_ask_at_a_time_share_a_write(place: Place) -> None:
+    """And each of them finds its own change in the file."""
+    logs = Logs()
+    file = AtomicFile(place.disk, place.path("checkpoint"))
+    checkpoint = OffsetCheckpoint(file)
+
+    async def change(number: int) -> None:
+        logs.offsets["topic", number] = number
+        await checkpoint.write(logs.collect)
+        text = await read_text(place.disk, file.path)
+        assert text is not None
+        assert parse_offsets(text, file.path)["topic", number] == number
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(change, number)
+    assert logs.collected_count <= 2
+    await change(20)
+
+
+async def test_what_changes_during_a_write_is_in_the_next_one(place: Place) -> None:
+    logs = Logs()
+    file = AtomicFile(place.disk, place.path("checkpoint"))
+    checkpoint = OffsetCheckpoint(file)
+    async with trio.open_nursery() as nursery:
+        logs.offsets["early", 0] = 1
+        nursery.start_soon(checkpoint.write, logs.collect)
+        await logs.is_collected.wait()
+        logs.offsets["late", 0] = 2
+        await checkpoint.write(logs.collect)
+        assert place.get("checkpoint") == format_offsets(logs.offsets).encode()
+
+
+async def test_a_write_that_fails_is_nobody_elses() -> None:
+    """Those who waited for their turn behind it write themselves."""
+    disk = MemoryDisk()
+    file = AtomicFile(disk, "/data/checkpoint")
+    checkpoint = OffsetCheckpoint(file)
+    logs = Logs()
+    logs.offsets["topic", 0] = 1
+    failures: list[str] = []
+
+    async def write() -> None:
+        try:
+            await checkpoint.write(logs.collect)
+        except FileNotFoundError as error:
+            failures.append(str(error))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(write)
+    assert len(failures) == 3
+    await disk.make_directory("/data")
+    await checkpoint.write(logs.collect)
+    assert await read_text(disk, file.path) == format_offsets(logs.offsets)
 
 
 @pytest.mark.parametrize("policy", list(CrashPolicy))

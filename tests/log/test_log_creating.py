@@ -111,6 +111,93 @@ async def test_a_new_log_survives_its_process() -> None:
         assert NEW not in names
 
 
+@pytest.mark.parametrize("loss", ["", "log", "index", "timeindex"])
+@pytest.mark.parametrize("is_read", [False, True], ids=["unread", "read"])
+async def test_a_new_log_that_is_empty_is_loaded_as_new(loss: str, is_read: bool) -> None:
+    """Without a sync, as often as processes end; and then it is settled like any other."""
+    home = Home(MemoryDisk(), "/data")
+    disk = home.disk
+    assert isinstance(disk, MemoryDisk)
+    path = f"{home.a}/t-0"
+    for _ in range(3):
+        with trio.CancelScope() as scope:
+            async with home.manager().running() as manager:
+                log = await make(manager, "t")
+                if is_read:
+                    assert not values_in(log)
+                    # Its indexes have room then, which must not be taken for entries.
+                    log.segments.last.make_active()
+                kill(home, scope, CrashPolicy.KEEP_ALL)
+                await trio.lowlevel.checkpoint()
+        names = await disk.list_directory(path)
+        if f"{SEGMENT}.{loss}" in names:
+            await disk.unlink(f"{path}/{SEGMENT}.{loss}")
+        recording = Recording(disk)
+        with trio.CancelScope() as scope:
+            async with home.manager().running() as manager:
+                assert manager.topic_id(("t", 0)) == TOPIC_ID
+                synced = [each.path for each in recording.effects if isinstance(each, Sync)]
+                assert not any(each.startswith(path) for each in synced)
+                names = await disk.list_directory(path)
+                assert {f"{SEGMENT}.log", NEW} <= {*names}
+                assert SETTLED not in names
+                kill(home, scope, CrashPolicy.KEEP_ALL)
+                await trio.lowlevel.checkpoint()
+    with trio.CancelScope() as scope:
+        async with home.manager().running() as manager:
+            found = manager.get(("t", 0))
+            assert found is not None
+            append(found, 30)
+            await found.flush()
+            kill(home, scope, CrashPolicy.DROP_ALL)
+            await trio.lowlevel.checkpoint()
+    async with home.manager().running() as manager:
+        found = manager.get(("t", 0))
+        assert found is not None
+        assert len(values_in(found)) == 30
+        assert manager.topic_id(("t", 0)) == TOPIC_ID
+
+
+async def test_a_new_log_that_has_lost_only_its_indexes_is_not_empty() -> None:
+    home = Home(MemoryDisk(), "/data")
+    with trio.CancelScope() as scope:
+        async with home.manager().running() as manager:
+            log = await make(manager, "t")
+            append(log, 1)
+            path = log.directory
+            kill(home, scope, CrashPolicy.KEEP_ALL)
+            await trio.lowlevel.checkpoint()
+    for name in await home.disk.list_directory(path):
+        if name not in (f"{SEGMENT}.log", NEW):
+            await home.disk.unlink(f"{path}/{name}")
+    async with home.manager().running() as manager:
+        found = manager.get(("t", 0))
+        assert found is not None
+        assert len(values_in(found)) == 1
+        assert SETTLED in await home.disk.list_directory(path)
+
+
+@pytest.mark.parametrize("use", ["none", "append", "settle"])
+async def test_of_a_log_that_was_never_used_no_checkpoint_has_to_be_told(use: str) -> None:
+    """Whoever counts on it finds 0, with its line or without; of others more may stand there."""
+    home = Home(MemoryDisk(), "/data")
+    async with home.manager().running() as manager:
+        log = await make(manager, "t")
+        if use == "append":
+            append(log, 3)
+            log.update_high_watermark(3)
+        elif use == "settle":
+            await log.settle()
+        await manager.directories[0].write_checkpoints()
+        recording = Recording(home.disk)
+        await manager.delete(("t", 0))
+        paths = [each.path for each in recording.effects if isinstance(each, Sync)]
+        assert any("checkpoint" in path for path in paths) == (use != "none")
+        text = home.text(f"{home.a}/replication-offset-checkpoint")
+        assert ("t 0 0" in text) == (use == "none")
+        assert "t 0 3" not in text
+
+
 async def test_a_new_log_may_be_lost_with_the_power() -> None:
     home = Home(MemoryDisk(), "/data")
     with trio.CancelScope() as scope:

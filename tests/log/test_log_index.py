@@ -9,7 +9,7 @@ from bisect import bisect_right
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_place import Place, TalliedDisk
+from log_place import Place, TalliedDisk, TalliedFile, Tally
 
 from kraftpy.log.errors import (
     CorruptIndexError,
@@ -28,7 +28,8 @@ from kraftpy.log.index import (
 )
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.world import InternalInvariant
-from kraftpy.world.memory_disk import MemoryDisk
+from kraftpy.world.memory_disk import MemoryDisk, Recording
+from kraftpy.world.memory_disk_effects import Sync
 from kraftpy.world.memory_disk_faults import WriteError
 
 MIB_10 = 10 * 1024 * 1024
@@ -162,6 +163,51 @@ async def test_making_the_active_index_reads_nothing(place: Place) -> None:
     assert disk.tally.reads == []
     again.append(10, 10)
     assert disk.tally.reads == [(72, 8)]
+
+
+async def test_an_index_is_synced_only_if_its_file_has_changed() -> None:
+    """Whatever has changed it, and once if nobody knows."""
+    disk = MemoryDisk()
+    place = Place(disk, "/", HandlePool(disk, limit=2))
+    index = offset_index(place)
+
+    async def syncs() -> int:
+        recording = Recording(disk)
+        await index.sync()
+        await index.sync()
+        return sum(isinstance(each, Sync) for each in recording.effects)
+
+    assert (await syncs(), await syncs()) == (1, 0)
+    index.append(1, 1)
+    assert (await syncs(), await syncs()) == (1, 0)
+    index.resize(4000)
+    assert (await syncs(), await syncs()) == (1, 0)
+    index.replace_entries(index.pack(OffsetPosition(2, 2)))
+    assert (await syncs(), await syncs()) == (1, 0)
+    index.replace_entries(index.pack(OffsetPosition(3, 3)))
+    assert (await syncs(), await syncs()) == (1, 0)
+    index.create()
+    assert (await syncs(), await syncs()) == (1, 0)
+    index = reopened_offset_index(place)
+    assert (await syncs(), await syncs()) == (1, 0)
+
+
+async def test_what_is_appended_during_a_sync_is_in_the_next_one() -> None:
+    class SlowFile(TalliedFile):
+        """A sync after which something comes before the caller hears of it."""
+
+        async def sync(self) -> None:
+            await super().sync()
+            index.append(index.entry_count + 1, 1)
+            index.write_out()
+
+    disk = MemoryDisk()
+    index = OffsetIndex(SlowFile(disk.open("/a", write=True, create=True), Tally()), 0, 8000)
+    index.create()
+    recording = Recording(disk)
+    await index.sync()
+    await index.sync()
+    assert sum(isinstance(each, Sync) for each in recording.effects) == 2
 
 
 # Appending.

@@ -83,12 +83,51 @@ async def test_a_checkpoint_that_is_not_this_logs_gives_no_offset_twice(rig: Rig
     await built(rig)
     log = await rig.load(is_clean=True, recovery_point=35)
     assert log.log_end_offset == 35
-    with pytest.raises(StorageError, match="goes up to 40, beyond the recovery point"):
+    with pytest.raises(StorageError, match="ends at 40, not at the checkpoint's 35"):
         fill(log, 1)
     assert len(rig.owner.failures) == 1
     log = await rig.load(recovery_point=35)
     fill(log, 1)
     assert sorted(values_in(log)) == list(range(41))
+
+
+async def test_a_checkpoint_beyond_this_log_leaves_no_gap(rig: Rig) -> None:
+    await built(rig)
+    log = await rig.load(is_clean=True, recovery_point=45)
+    with pytest.raises(StorageError, match="ends at 40, not at the checkpoint's 45"):
+        fill(log, 1)
+    assert len(rig.owner.failures) == 1
+
+
+async def test_a_log_that_was_cut_off_in_a_gap_goes_on_where_it_was_cut_off(place: Place) -> None:
+    """What compaction leaves has gaps, and a leader's epoch may end in one."""
+    rig = Rig.at(place, replace(TINY, is_compacted=True))
+    log = await rig.load()
+    for offset in (0, 9):
+        log.append_as_follower(batch(b"x", base_offset=offset), 1)
+    await log.truncate_to(9)
+    await log.close()
+    log = await rig.load(is_clean=True, recovery_point=9)
+    assert log.log_end_offset == 9
+    log.append_as_follower(batch(b"y", base_offset=12), 1)
+    assert (log.log_end_offset, rig.owner.failures) == (13, [])
+
+
+@pytest.mark.parametrize("left", [1, 30, 70])
+async def test_a_batch_that_was_cut_short_is_not_appended_to(rig: Rig, left: int) -> None:
+    """After a clean stop, of the only batch in the last segment: what came behind could not be
+    found again.
+    """
+    await built(rig)
+    name = f"{SEGMENT_28}.log"
+    await rig.put(name, rig.get(name)[:left])
+    log = await rig.load(is_clean=True, recovery_point=28)
+    with pytest.raises(StorageError, match="no batch at 0, though"):
+        fill(log, 1)
+    assert len(rig.owner.failures) == 1
+    log = await rig.load(recovery_point=28)
+    fill(log, 1)
+    assert log.log_end_offset == 29
 
 
 async def test_a_rotten_end_is_found_before_anything_is_appended(rig: Rig) -> None:

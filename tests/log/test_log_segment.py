@@ -8,10 +8,12 @@ import pytest
 from log_place import Place
 from log_rig import NOW_MS, TINY, batch, batch_set, data_of, legacy
 
+from kraftpy.log import batch_headers
 from kraftpy.log.errors import SegmentOffsetOverflowError
 from kraftpy.log.index import OffsetPosition, TimestampOffset
 from kraftpy.log.index_rebuilding import rebuild_indexes
 from kraftpy.log.log_config import LogConfig
+from kraftpy.log.offsets import OffsetMetadata
 from kraftpy.log.pacing import Pace
 from kraftpy.log.segment import RELATIVE_OFFSET_MAX, Segment
 from kraftpy.records.batch import RecordBatch
@@ -167,6 +169,72 @@ async def test_a_read_begins_with_the_batch_of_its_offset(place: Place) -> None:
         assert found is not None
         assert found.fetch_offset.position == position
         assert RecordBatch(data_of(found)).last_offset >= offset
+
+
+async def test_who_has_all_but_the_newest_appends_finds_them_at_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower asks for what was appended last: not for a walk from the index entry before it."""
+    segment = make(place, config=replace(TINY, index_interval_bytes=1 << 20))
+    [size] = {append(segment, offset) for offset in range(40)}
+    seen = []
+    inner = batch_headers.header_at
+
+    def header_at(data: bytes, index: int, position: int) -> batch_headers.BatchHeader:
+        seen.append(position)
+        return inner(data, index, position)
+
+    monkeypatch.setattr(batch_headers, "header_at", header_at)
+    for offset in (39, 38, 37, 36):
+        found = segment.read(offset, 1 << 20, end_offset=40)
+        assert found is not None
+        assert found.fetch_offset == OffsetMetadata(offset, 0, offset * size)
+        assert found.size_bytes == (40 - offset) * size
+        assert seen == [offset * size]
+        seen.clear()
+    # Older ones are found by the way from the index; no more than a few are remembered.
+    assert segment.read(35, 1 << 20, end_offset=40) is not None
+    assert len(seen) == 36
+
+
+@pytest.mark.parametrize("damage", ["offset", "length", "magic", "last"])
+async def test_a_remembered_place_is_looked_at_before_it_is_believed(
+    place: Place, damage: str
+) -> None:
+    """LOG-58: what is found is what a segment finds that remembers nothing."""
+    segment = make(place)
+    [size] = {append(segment, offset) for offset in range(8)}
+    at, what = {
+        "offset": (7, b"\x63"),
+        "length": (8, b"\0\0\0\x01"),
+        "magic": (16, b"\x07"),
+        "last": (23, b"\0\0\0\x05"),
+    }[damage]
+    segment.log_file.pwrite([what], 7 * size + at)
+    with pytest.raises(CorruptRecord):
+        segment.read(7, 1 << 20, end_offset=8)
+
+
+async def test_what_is_truncated_is_not_remembered(place: Place) -> None:
+    """Where an append began before, anything may lie afterwards: here the bytes of a batch with
+    that very offset, in the middle of another."""
+    segment = make(place)
+    first = append(segment, 0)
+    second = append(segment, 1, b"a" * 100, b"b")
+    append(segment, 3)
+    segment.truncate_to(1)
+    assert segment.read(3, 1 << 20, end_offset=4) is None
+    lying = bytes(batch(b"x", base_offset=3))
+    values = next(
+        values
+        for padding in range(second)
+        if bytes(batch(*(values := (b"." * padding + lying, b"2", b"3", b"4")))).find(lying)
+        == second
+    )
+    append(segment, 1, *values)
+    found = segment.read(3, 1 << 20, end_offset=5)
+    assert found is not None
+    assert found.fetch_offset.position == first
 
 
 async def test_truncation_beyond_the_end_removes_nothing(place: Place) -> None:
