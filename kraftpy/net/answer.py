@@ -14,7 +14,7 @@ from typing import Protocol
 from kraftpy.net.outbox import Departure
 from kraftpy.net.service import Part
 from kraftpy.observe.request_metrics import RequestRecorder, RequestTimes
-from kraftpy.world import assert_always
+from kraftpy.world import InternalInvariant, assert_always
 
 __all__ = ["AnswerKind", "AnswerOwner", "PlacedAnswer"]
 
@@ -106,18 +106,19 @@ class PlacedAnswer(Departure):
         answered = min(self.answered, now)
         recorder.record(
             RequestTimes(
-                arrived=self.arrived,
-                served=self.served,
-                handled=min(self.handled, answered),
-                answered=answered,
-                taken=min(self.taken, now),
-                left=now,
-                request_bytes=self.frame_bytes,
-                throttle_ms=self.throttle_ms,
+                self.arrived,
+                self.served,
+                min(self.handled, answered),
+                answered,
+                min(self.taken, now),
+                now,
+                self.frame_bytes,
+                self.throttle_ms,
             )
         )
 
     def _finish(self, kind: AnswerKind) -> None:
-        assert_always(self.kind is None, "answer.finished-twice", first=self.kind, second=kind)
+        if self.kind is not None:
+            raise InternalInvariant(f"answer.finished-twice first={self.kind} second={kind}")
         self.kind = kind
         self._owner.on_finished(self)

@@ -26,13 +26,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
 from kraftpy.net.framing import BufferPool, FrameReader, InvalidFrame
 from kraftpy.net.limits import NetworkLimits
-from kraftpy.net.line import GONE, SLICE_SECONDS, AnswerLine, Spawn
+from kraftpy.net.line import GONE, SLICE_SECONDS, AnswerLine, HeldLines, Spawn
 from kraftpy.net.memory import RequestMemory, Reservation
 from kraftpy.net.mute import MuteState
 from kraftpy.net.service import BadRequest, Service
@@ -75,6 +75,7 @@ class Surroundings:
     on_activity: Callable[[Connection], None]
     # Called once for each connection, when it is closed.
     on_closed: Callable[[Connection], None]
+    held: HeldLines = field(default_factory=HeldLines)
 
 
 class Connection:
@@ -124,7 +125,9 @@ class Connection:
         self.is_closed = False
         self._on_end: list[Callable[[], None]] = []
 
-        self._line = AnswerLine(self, stream, surroundings.clock, surroundings.spawn)
+        self._line = AnswerLine(
+            self, stream, surroundings.clock, surroundings.spawn, surroundings.held
+        )
         self._reader = FrameReader(surroundings.limits.request_max_bytes, surroundings.buffers)
         self._reservation: Reservation | None = None
         self._received_at = now
@@ -300,6 +303,8 @@ class Connection:
 
     def _serve(self, frame: memoryview, now: float) -> None:
         answer = self._line.open(len(frame), arrived=self._received_at, served=now)
+        held = self._surroundings.held
+        held.is_holding = True
         try:
             self._service.serve(self, frame, answer)
             if answer.kind is None:
@@ -310,6 +315,8 @@ class Connection:
             # The connection closes, and nobody will finish this answer.
             answer.record(self._surroundings.clock.monotonic())
             raise
+        finally:
+            held.release()
         self._reader.pop()
         self._release_memory()
 
@@ -357,9 +364,12 @@ class Connection:
 
     async def _wait_for_receiving(self) -> None:
         """Wait for bytes and, with frames in hand, for the moment when they may be served."""
-        has_room = self._has_room()
-        is_idle = self._reader.peek() is None and self._reader.large_frame_bytes == 0
-        self._reader.rest()
+        reader = self._reader
+        has_room = is_idle = True
+        if not reader.is_empty:
+            has_room = self._has_room()
+            is_idle = reader.peek() is None and reader.large_frame_bytes == 0
+        reader.rest()
         self.is_reader_waiting = True
         try:
             if is_idle:

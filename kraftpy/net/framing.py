@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from kraftpy.world import assert_always
+from kraftpy.world import InternalInvariant, assert_always
 
 __all__ = ["READ_AHEAD_BYTES", "BufferPool", "FrameReader", "InvalidFrame"]
 
@@ -45,6 +45,8 @@ _ROOM_BYTES = 16 * 1024
 
 _SIZE = Struct(">i")
 _NO_ROOM = memoryview(b"")
+# What a reader without bytes has; nothing is received into it, so all can share it.
+_NO_BUFFER = bytearray()
 
 
 class InvalidFrame(Exception):  # noqa: N818 (it names what came)
@@ -103,7 +105,7 @@ class FrameReader:
         self._buffers = buffers
         # Bytes [_start, _end) of _buffer are received and not yet taken. The buffer is a borrowed
         # one, or the remainder that was kept by `rest`.
-        self._buffer = bytearray()
+        self._buffer = _NO_BUFFER
         self._view = _NO_ROOM
         self._is_borrowed = False
         self._start = 0
@@ -116,7 +118,7 @@ class FrameReader:
 
     def peek(self) -> memoryview | None:
         """The next frame, without its size, if all of it is here."""
-        if self._head is not None:
+        if self._head is not None or (self._start == self._end and self._large is None):
             return self._head
         if self._large is not None:
             if self._large_filled == self._large_size:
@@ -132,8 +134,8 @@ class FrameReader:
     def pop(self) -> None:
         """Take away the frame that `peek` gave. The frame stays valid as said above."""
         head = self._head
-        assert_always(head is not None, "framing.pop-without-peek")
-        assert head is not None
+        if head is None:
+            raise InternalInvariant("framing.pop-without-peek")
         self._head = None
         if self._large is not None:
             self._large = None
@@ -141,12 +143,17 @@ class FrameReader:
             self._start += 4 + len(head)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no byte is here, of whatever frame."""
+        return self._start == self._end and self._large is None
+
+    @property
     def large_frame_bytes(self) -> int:
         """The size of the next frame if it needs `begin_large` now, else 0.
 
         Not before some of it is here: what was only announced costs nothing.
         """
-        if self._large is not None:
+        if self._start == self._end or self._large is not None:
             return 0
         size = self._announced_size()
         if size is None or size <= READ_AHEAD_BYTES - 4:
@@ -188,7 +195,8 @@ class FrameReader:
 
     def received(self, count: int) -> None:
         """`count` bytes were put into the view that `receive_view` gave last."""
-        assert_always(count <= len(self._given_view), "framing.more-than-room", count=count)
+        if count > len(self._given_view):
+            raise InternalInvariant(f"framing.more-than-room count={count}")
         # A view that is still alive would keep the large buffer from growing.
         self._given_view.release()
         self._given_view = _NO_ROOM
@@ -205,7 +213,7 @@ class FrameReader:
         if count > _REMAINDER_BYTES:
             return
         borrowed = self._buffer
-        self._move_to(bytearray(count))
+        self._move_to(bytearray(count) if count else _NO_BUFFER)
         self._is_borrowed = False
         self._buffers.give_back(borrowed)
 
@@ -214,7 +222,7 @@ class FrameReader:
         if self._is_borrowed:
             self._buffers.give_back(self._buffer)
             self._is_borrowed = False
-        self._buffer = bytearray()
+        self._buffer = _NO_BUFFER
         self._view = _NO_ROOM
         self._head = None
         self._large = None

@@ -6,7 +6,7 @@ doesn't take now stays in the outbox; one task waits for writability and goes on
 reader when it comes round, or one started for it when the reader waits for something else.
 
 While the reader serves the frames of a turn it corks the line, so that their answers leave with one
-write.
+write. Answers of other connections that a frame finishes leave when it has been served (HeldLines).
 
 The line also keeps the mute state, since that follows from answers: the first one outstanding
 mutes, the last one that leaves unmutes, and a throttle holds beyond that.
@@ -27,9 +27,9 @@ import trio
 from kraftpy.net.answer import AnswerKind, PlacedAnswer
 from kraftpy.net.mute import Mute, MuteEvent, MuteState
 from kraftpy.net.outbox import Departure, Outbox
-from kraftpy.world import Clock, InternalInvariant, Stream
+from kraftpy.world import Clock, FileSlice, InternalInvariant, Stream
 
-__all__ = ["GONE", "SLICE_SECONDS", "AnswerLine", "LineOwner", "Spawn"]
+__all__ = ["GONE", "SLICE_SECONDS", "AnswerLine", "HeldLines", "LineOwner", "Spawn"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,10 +72,36 @@ class LineOwner(Protocol):
         ...
 
 
+class HeldLines:
+    """The lines with answers that the frame in service has finished, on whichever connections.
+
+    One frame may finish those of many: the last member to join its group, the fetch with which a
+    record is committed. Each answer wakes a peer, which may take our processor where there are
+    few, with the next answer still to be made. So these leave one after the other when all are.
+    """
+
+    __slots__ = ("_lines", "is_holding")
+
+    def __init__(self) -> None:
+        self._lines: list[AnswerLine] = []
+        self.is_holding = False
+
+    def add(self, line: AnswerLine) -> None:
+        self._lines.append(line)
+
+    def release(self) -> None:
+        self.is_holding = False
+        if self._lines:
+            lines, self._lines = self._lines, []
+            for line in lines:
+                line.pump()
+
+
 class AnswerLine:
     __slots__ = (
         "_answers",
         "_clock",
+        "_held",
         "_is_closed",
         "_is_corked",
         "_is_pumping",
@@ -95,8 +121,11 @@ class AnswerLine:
         "throttled_until",
     )
 
-    def __init__(self, owner: LineOwner, stream: Stream, clock: Clock, spawn: Spawn) -> None:
+    def __init__(
+        self, owner: LineOwner, stream: Stream, clock: Clock, spawn: Spawn, held: HeldLines
+    ) -> None:
         self._owner = owner
+        self._held = held
         self._stream = stream
         self._clock = clock
         self._spawn = spawn
@@ -178,6 +207,8 @@ class AnswerLine:
             self.is_ending = True
         if self._is_corked:
             self.corked_bytes += sum(map(len, answer.parts))
+        elif self._held.is_holding:
+            self._held.add(self)
         else:
             self.pump()
 
@@ -252,6 +283,12 @@ class AnswerLine:
         now = self._clock.monotonic()
         turn_ends = now + SLICE_SECONDS
         self._owner.on_activity(now)
+        if len(self._answers) == 1 and not self._outbox:
+            [answer] = self._answers
+            if len(answer.parts) == 1 and not isinstance(part := answer.parts[0], FileSlice):
+                self._answers.clear()
+                answer.taken = now
+                self._outbox.send_only(self._stream, part, answer)
         # Again and again: what runs when an answer has left may finish the next one.
         while True:
             answers = self._answers

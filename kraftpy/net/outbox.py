@@ -54,6 +54,21 @@ class Outbox:
                 entries.append(part)
         entries.append(departure)
 
+    def send_only(self, stream: Stream, part: Buffer, departure: Departure) -> None:
+        """A shorter way for a single buffer while nothing else is here, which most answers are.
+
+        What the stream does not take is left to `flush`. Raises what the stream raises.
+        """
+        entries = self._entries
+        # In here before it is sent, for `clear` to find if the stream raises.
+        entries.append(part)
+        entries.append(departure)
+        self._skip = stream.send((part,))
+        if self._skip == len(part):
+            self._skip = 0
+            entries.clear()
+            departure.on_left()
+
     def flush(self, stream: Stream, clock: Clock, turn_ends: float) -> bool:
         """Send until nothing is left (True) or the stream takes no more, or time is up (False).
 

@@ -16,7 +16,7 @@ knows which API it was and says so by handing over a RequestRecorder.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from kraftpy.observe.metrics import Histogram, Meter, MetricName, MetricRegistry, Tags
 
@@ -34,6 +34,10 @@ class RequestTimes(NamedTuple):
     left: float
     request_bytes: int
     throttle_ms: int
+
+
+# What lies between the moments, in their order, and the total.
+_SpansMs: TypeAlias = tuple[float, float, float, float, float, float]
 
 
 class RequestRecorder(Protocol):
@@ -72,21 +76,22 @@ class ApiMetrics:
         self._total = self._histogram("TotalTimeMs")
         self._request_bytes = self._histogram("RequestBytes")
 
-    def record(self, version: int, times: RequestTimes) -> None:
-        arrived, served, handled, answered, taken, left, request_bytes, throttle_ms = times
+    def record(self, version: int, times: RequestTimes, spans: _SpansMs) -> None:
+        left = times.left
         meter = self._requests.get(version)
         if meter is None:
             meter = self._meter("RequestsPerSec", (("version", str(version)),), left)
             self._requests[version] = meter
         meter.mark(left)
-        self._queue.update(max(0.0, (served - arrived) * 1000))
-        self._local.update(max(0.0, (handled - served) * 1000))
-        self._remote.update(max(0.0, (answered - handled) * 1000))
-        self._response_queue.update(max(0.0, (taken - answered) * 1000))
-        self._send.update(max(0.0, (left - taken) * 1000))
-        self._total.update(max(0.0, (left - arrived) * 1000))
-        self._throttle.update(throttle_ms)
-        self._request_bytes.update(request_bytes)
+        queue, local, remote, response_queue, send, total = spans
+        self._queue.update(queue)
+        self._local.update(local)
+        self._remote.update(remote)
+        self._response_queue.update(response_queue)
+        self._send.update(send)
+        self._total.update(total)
+        self._throttle.update(times.throttle_ms)
+        self._request_bytes.update(times.request_bytes)
 
     def mark_error(self, error: str, now: float, count: int = 1) -> None:
         """Count an error code of an answer by its name; NONE counts too, as in Kafka."""
@@ -116,8 +121,17 @@ class _Recorder:
         self._version = version
 
     def record(self, times: RequestTimes) -> None:
+        arrived, served, handled, answered, taken, left, _, _ = times
+        spans = (
+            max(0.0, (served - arrived) * 1000),
+            max(0.0, (handled - served) * 1000),
+            max(0.0, (answered - handled) * 1000),
+            max(0.0, (taken - answered) * 1000),
+            max(0.0, (left - taken) * 1000),
+            max(0.0, (left - arrived) * 1000),
+        )
         for metrics in self._metrics:
-            metrics.record(self._version, times)
+            metrics.record(self._version, times, spans)
 
 
 class RequestMetrics:

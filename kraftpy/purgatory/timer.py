@@ -49,14 +49,14 @@ class TimerTask(TimerEntry, ABC):
 
 
 class Timer:
-    __slots__ = ("_alarm_ms", "_chores", "_clock", "_wake", "_wheel", "name", "wake_count")
+    __slots__ = ("_alarm_ms", "_bell", "_chores", "_clock", "_wheel", "name", "wake_count")
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
         self._clock = clock
         self._wheel: TimingWheel[TimerTask] = TimingWheel(clock.monotonic_ms())
         self._chores: deque[Iterator[None]] = deque()
-        self._wake = trio.Event()
+        self._bell = clock.bell()
         # Nobody has to be woken before the reaper sleeps.
         self._alarm_ms = -inf
         self.wake_count = 0
@@ -71,7 +71,7 @@ class Timer:
         deadline_ms = now_ms + delay_ms
         self._wheel.add(task, deadline_ms, now_ms)
         if deadline_ms < self._alarm_ms:
-            self._wake.set()
+            self._bell.ring()
 
     def cancel(self, task: TimerTask) -> bool:
         """The task won't run, also if it is due already. False if it was not pending."""
@@ -80,7 +80,7 @@ class Timer:
     def defer(self, chore: Iterator[None]) -> None:
         """Have the reaper do this, a piece at a time, after what is due."""
         self._chores.append(chore)
-        self._wake.set()
+        self._bell.ring()
 
     def advance(self) -> bool:
         """Do by hand what the reaper would do now. False if nothing was due, to run or to move."""
@@ -109,17 +109,11 @@ class Timer:
                 slice_ends = clock.monotonic() + SLICE_SECONDS
 
     async def _sleep(self) -> None:
-        self._wake = trio.Event()
+        self._bell.clear()
         deadline_ms = self._wheel.next_deadline_ms()
+        self._alarm_ms = inf if deadline_ms is None else deadline_ms
         try:
-            if deadline_ms is None:
-                self._alarm_ms = inf
-                await self._wake.wait()
-            else:
-                self._alarm_ms = deadline_ms
-                moment = deadline_ms / 1000 + _LATER_SECONDS
-                with self._clock.move_on_after(moment - self._clock.monotonic()):
-                    await self._wake.wait()
+            await self._bell.wait_until(self._alarm_ms / 1000 + _LATER_SECONDS)
         finally:
             self._alarm_ms = -inf
 

@@ -57,11 +57,12 @@ _Entry = TypeVar("_Entry", bound=TimerEntry)
 
 
 class _Bucket(Chain[_Entry]):
-    __slots__ = ("expiration_ms", "wheel")
+    __slots__ = ("expiration_ms", "tick_ms", "wheel")
 
-    def __init__(self, wheel: TimingWheel[_Entry]) -> None:
+    def __init__(self, wheel: TimingWheel[_Entry], tick_ms: int) -> None:
         super().__init__()
         self.wheel = wheel
+        self.tick_ms = tick_ms
         self.expiration_ms = _NOT_QUEUED
 
 
@@ -71,7 +72,7 @@ class _Level(Generic[_Entry]):
     def __init__(self, wheel: TimingWheel[_Entry], tick_ms: int, start_ms: int) -> None:
         self.tick_ms = tick_ms
         self.interval_ms = tick_ms * WHEEL_SIZE
-        self.buckets: list[_Bucket[_Entry]] = [_Bucket(wheel) for _ in range(WHEEL_SIZE)]
+        self.buckets: list[_Bucket[_Entry]] = [_Bucket(wheel, tick_ms) for _ in range(WHEEL_SIZE)]
         self.coarser: _Level[_Entry] | None = None
         self.set_clock(start_ms)
 
@@ -85,7 +86,8 @@ class TimingWheel(Generic[_Entry]):
 
     def __init__(self, start_ms: int) -> None:
         self._finest: _Level[_Entry] = _Level(self, _FINEST_TICK_MS, start_ms)
-        self._due: _Bucket[_Entry] = _Bucket(self)
+        # As wide as nothing: what is due and starts anew does not stay here.
+        self._due: _Bucket[_Entry] = _Bucket(self, 0)
         # (start, minus the tick, bucket). Of two buckets that start together the coarser comes
         # first, because its timers were added first. No two are equal in both.
         self._queue: list[tuple[int, int, _Bucket[_Entry]]] = []
@@ -98,7 +100,13 @@ class TimingWheel(Generic[_Entry]):
 
     def add(self, entry: _Entry, deadline_ms: int, now_ms: int) -> None:
         """Start a timer; one that is running starts anew. A deadline in the past is due at once."""
-        self.cancel(entry)
+        if entry.chain is not None:
+            bucket = self._own(entry.chain)
+            if 0 <= deadline_ms - bucket.expiration_ms < bucket.tick_ms:
+                # It belongs where it is, as a session does that is prolonged again soon.
+                entry.deadline_ms = deadline_ms
+                return
+            self.cancel(entry)
         entry.deadline_ms = deadline_ms
         if now_ms > self._finest.current_ms:
             self._catch_up(now_ms)
@@ -107,14 +115,17 @@ class TimingWheel(Generic[_Entry]):
 
     def cancel(self, entry: _Entry) -> bool:
         """Stop a timer. False, and nothing else, if it is not running."""
-        bucket = entry.chain
-        if bucket is None:
+        chain = entry.chain
+        if chain is None:
             return False
-        if not isinstance(bucket, _Bucket) or bucket.wheel is not self:
-            raise InternalInvariant("wheel.entry-of-another")
-        bucket.remove(entry)
+        self._own(chain).remove(entry)
         self._size -= 1
         return True
+
+    def _own(self, chain: Chain[_Entry]) -> _Bucket[_Entry]:
+        if not isinstance(chain, _Bucket) or chain.wheel is not self:
+            raise InternalInvariant("wheel.entry-of-another")
+        return chain
 
     def advance(self, now_ms: int, *, max_moves: int = _UNBOUNDED) -> Iterator[_Entry]:
         """Move the clock on; the result takes out what is due, one by one and in order.

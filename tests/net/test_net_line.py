@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_net_outbox import SlowStream
 
-from kraftpy.net.line import AnswerLine
+from kraftpy.net.line import AnswerLine, HeldLines
 from kraftpy.net.mute import MuteState
 from kraftpy.world.real_clock import RealClock
 
@@ -40,8 +40,11 @@ class PatientClock(RealClock):
 
 def line_on(stream: SlowStream) -> tuple[AnswerLine, Owner]:
     owner = Owner()
-    line = AnswerLine(owner, stream, PatientClock(), lambda task: None)  # type: ignore[arg-type]
-    return line, owner
+    return line_held_by(HeldLines(), stream, owner), owner
+
+
+def line_held_by(held: HeldLines, stream: SlowStream, owner: Owner) -> AnswerLine:
+    return AnswerLine(owner, stream, PatientClock(), lambda task: None, held)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("bite", range(1, 20))
@@ -69,6 +72,37 @@ def test_a_corked_line_sends_with_one_write() -> None:
     assert stream.calls == []
     line.uncork()
     assert stream.calls == [("send", 9, False)]
+
+
+@pytest.mark.parametrize("bite", range(1, 7))
+def test_a_single_answer_leaves_whole_and_once(bite: int) -> None:
+    stream = SlowStream([bite])
+    line, owner = line_on(stream)
+    left: list[bytes] = []
+    line.open(1, arrived=0, served=0).send((b"answer",), lambda: left.append(stream.data))
+    assert (stream.data, left, owner.wakes) == (b"answer", [b"answer"], 1)
+    first, second = [line.open(1, arrived=0, served=0) for _ in range(2)]
+    second.send((b" third",))
+    first.send((b" second",))
+    assert stream.data == b"answer second third"
+
+
+def test_what_is_finished_while_lines_are_held_leaves_when_they_are_released() -> None:
+    """In the order of finishing, each line with one write; what that finishes leaves at once."""
+    held, stream, owner = HeldLines(), SlowStream(), Owner()
+    one, other, third = [line_held_by(held, stream, owner) for _ in range(3)]
+    answers = [line.open(1, arrived=0, served=0) for line in (one, other, one, third)]
+    held.is_holding = True
+    answers[1].send((b"other ",), lambda: answers[3].send((b"third ",)))
+    answers[0].send((b"one ",))
+    answers[2].send((b"one more",))
+    assert stream.calls == []
+    held.release()
+    assert stream.data == b"other third one one more"
+    assert len(stream.calls) == 3
+    answers = [line.open(1, arrived=0, served=0) for line in (one, other)]
+    answers[0].send((b"!",))
+    assert stream.data.endswith(b"!")
 
 
 def test_an_answer_that_leaves_wakes_the_reader() -> None:

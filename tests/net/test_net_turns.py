@@ -1,4 +1,7 @@
-"""No connection keeps the loop: turns are counted with a clock that ticks when it is looked at."""
+"""No connection keeps the loop: turns are counted with a clock that ticks when it is looked at.
+
+And when answers leave that a turn of another connection has finished.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import trio
 from netkit import Surrounding, WordService, bound, eventually
 
 from kraftpy.net.line import SLICE_SECONDS
+from kraftpy.net.service import Answer, Channel
 from kraftpy.world.memory_clock import MemoryClock
 
 
@@ -74,3 +78,44 @@ async def test_without_haste_the_frames_of_a_read_are_one_turn(surrounding: Surr
         trio.lowlevel.remove_instrument(counter)
         assert counter.counts == [200]
         assert [await client.read() for _ in range(200)] == [b"word"] * 200
+
+
+class FinishingService(WordService):
+    """`finish` finishes what is held, and fails if it says so; notes what had left by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left_meanwhile: list[list[bytes]] = []
+
+    def serve(self, channel: Channel, frame: memoryview, answer: Answer) -> None:
+        word, _, rest = bytes(frame).partition(b" ")
+        if word == b"finish":
+            while self.held:
+                self.release()
+            self.left_meanwhile.append(list(self.sent))
+            frame = memoryview(rest)
+        super().serve(channel, frame, answer)
+
+
+async def test_others_that_a_frame_answers_are_sent_to_when_it_is_served(
+    surrounding: Surrounding,
+) -> None:
+    """And not in the middle of it: each of them would run, and want the processor. Whatever becomes
+    of the frame itself.
+    """
+    service = FinishingService()
+    async with bound(surrounding) as running:
+        await running.server.enable({"PLAINTEXT": service})
+        clients = [await running.connect() for _ in range(4)]
+        for ending in (b"well", b"bad"):
+            service.sent.clear()
+            service.left_meanwhile.clear()
+            for client in clients[:3]:
+                await client.send(b"hold")
+            await eventually(lambda: len(service.held) == 3)
+            await clients[3].send(b"finish " + ending)
+            assert [await client.read() for client in clients[:3]] == [b"hold"] * 3
+            assert service.left_meanwhile == [[]]
+            assert service.sent[:3] == [b"hold"] * 3
+        assert await clients[3].read() == b"well"
+        assert await clients[3].rest() == b""

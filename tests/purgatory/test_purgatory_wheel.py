@@ -323,6 +323,21 @@ def test_adding_again_moves_it() -> None:
     assert expired(wheel, FOREVER_MS) == []
 
 
+@pytest.mark.parametrize("deadline_ms", [8_001, 8_000, 15_999, 7_999, 16_000])
+def test_adding_again_within_its_bucket_keeps_its_place(deadline_ms: int) -> None:
+    """PUR-18: what is prolonged again and again moves once a bucket, and rings at its last time."""
+    wheel = fresh()
+    entry = added(wheel, 12_000)
+    other = added(wheel, 12_000)
+    wheel.add(entry, deadline_ms, 3)
+    is_within = 8_000 <= deadline_ms < 16_000
+    in_its_bucket = [each.entry for each in wheel.inspect().placements if each.slot == 1]
+    assert in_its_bucket == ([entry, other] if is_within else [other])
+    assert wheel.size == 2
+    both = sorted([deadline_ms, 12_000])
+    assert [at for now_ms in range(20_000) for at in expired(wheel, now_ms) if at == now_ms] == both
+
+
 def test_a_flush_empties_its_bucket() -> None:
     """PUR-19: each timer moves once, and the bucket can be queued again."""
     wheel = fresh()

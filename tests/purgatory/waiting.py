@@ -9,6 +9,8 @@ from kraftpy.purgatory.operation import DelayedOperation
 from kraftpy.purgatory.purgatory import Purgatory
 from kraftpy.purgatory.timer import Timer, TimerTask
 from kraftpy.purgatory.wheel import Placement, TimerEntry, TimingWheel
+from kraftpy.world import Bell
+from kraftpy.world.real_clock import RealClock
 
 
 class HandClock:
@@ -22,6 +24,10 @@ class HandClock:
 
     def monotonic(self) -> float:
         return self.now_ms / 1000
+
+    def bell(self) -> Bell:
+        """At which nobody waits."""
+        return RealClock().bell()
 
 
 class Note(TimerTask):
