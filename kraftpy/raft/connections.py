@@ -85,15 +85,16 @@ class Connections:
 
     def expire(self, now_ms: int) -> list[int]:
         """Give up what got no answer; the nodes that did not answer."""
-        expired = [
-            node_id
-            for node_id, outstanding in self._outstanding.items()
-            if now_ms >= outstanding.expires_ms
-        ]
+        # After every input, and as a rule there is nothing to do.
+        expired = []
+        for node_id, outstanding in self._outstanding.items():
+            if now_ms >= outstanding.expires_ms:
+                expired.append(node_id)
         for node_id in expired:
             del self._outstanding[node_id]
-        for node_id in [each for each, until in self._backoff_until.items() if now_ms >= until]:
-            del self._backoff_until[node_id]
+        if self._backoff_until:
+            for node_id in [each for each, until in self._backoff_until.items() if now_ms >= until]:
+                del self._backoff_until[node_id]
         return expired
 
     def forget(self) -> None:
@@ -101,6 +102,8 @@ class Connections:
         self._backoff_until.clear()
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = [outstanding.expires_ms for outstanding in self._outstanding.values()]
-        deadlines += self._backoff_until.values()
-        return min(deadlines, default=None)
+        earliest = min(self._backoff_until.values(), default=None)
+        for outstanding in self._outstanding.values():
+            if earliest is None or outstanding.expires_ms < earliest:
+                earliest = outstanding.expires_ms
+        return earliest

@@ -415,7 +415,11 @@ class RaftCore:
                 deadlines.append(role.yields_until_ms)
             case _:
                 deadlines.append(role.election_deadline_ms)
-        return min((each for each in deadlines if each is not None), default=None)
+        earliest: int | None = None
+        for deadline_ms in deadlines:
+            if deadline_ms is not None and (earliest is None or deadline_ms < earliest):
+                earliest = deadline_ms
+        return earliest
 
 
 def _supported_kraft_versions() -> api_versions.ApiVersionsResponse:

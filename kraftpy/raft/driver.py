@@ -113,10 +113,13 @@ class RaftDriver:
         "_held",
         "_is_carrying_out",
         "_is_down",
+        "_is_leader_known",
+        "_leader_watchers",
         "_listener",
         "_next_id",
         "_peers",
         "_replies",
+        "_seen_election",
         "_storage",
         "_timer",
         "_work",
@@ -141,16 +144,23 @@ class RaftDriver:
         self._replies: dict[int, Callable[[inputs.RaftResponse], None]] = {}
         self._next_id = 0
         self._armed_ms: int | None = None
-        # Set, and replaced by a new one, when the timer or the disk has something to do.
-        self._timer = trio.Event()
+        self._timer = clock.bell()
+        # Set, and replaced by a new one, when the disk has something to do.
         self._work = trio.Event()
         self._is_down = trio.Event()
         self._failure: Exception | None = None
+        self._leader_watchers: list[Callable[[], None]] = []
+        self._seen_election: ElectionState | None = None
+        self._is_leader_known = False
 
     def listen(self, listener: RaftListener) -> None:
         """Tell this one what happens; before `run`."""
         assert_always(self._listener is None and self._peers is None, "raft-second-listener")
         self._listener = listener
+
+    def watch_leader(self, changed: Callable[[], None]) -> None:
+        """Call this when it is known who leads, and where that node is, and it may be another."""
+        self._leader_watchers.append(changed)
 
     # What can be seen.
 
@@ -325,7 +335,18 @@ class RaftDriver:
             self._work.set()
         due_ms = self._core.next_deadline_ms()
         if due_ms is not None and (self._armed_ms is None or due_ms < self._armed_ms):
-            self._timer.set()
+            self._timer.ring()
+        self._note_leader()
+
+    def _note_leader(self) -> None:
+        election = self.election
+        if election is self._seen_election and self._is_leader_known:
+            return
+        self._seen_election = election
+        self._is_leader_known = self.leader_address is not None
+        if self._is_leader_known:
+            for changed in self._leader_watchers:
+                changed()
 
     def _perform(self, effect: fx.Effect | _SnapshotReady) -> None:
         listener = self._listener
@@ -401,13 +422,14 @@ class RaftDriver:
     async def _keep_time(self) -> None:
         clock = self._world.clock
         while True:
-            self._timer = trio.Event()
+            self._timer.clear()
             self._armed_ms = self._core.next_deadline_ms()
-            seconds = inf
+            deadline = inf
             if self._armed_ms is not None:
-                seconds = (self._armed_ms - clock.monotonic_ms()) / 1000
-            with clock.move_on_after(seconds):
-                await self._timer.wait()
+                # As long as the milliseconds say, which were counted by what the clock shows.
+                rest_ms = self._armed_ms - clock.monotonic_ms()
+                deadline = clock.monotonic() + rest_ms / 1000
+            await self._timer.wait_until(deadline)
             await self._world.dawdle("raft-timer-late")
             due_ms = self._core.next_deadline_ms()
             is_due = due_ms is not None and clock.monotonic_ms() >= due_ms

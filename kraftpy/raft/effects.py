@@ -17,7 +17,7 @@ from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.inputs import RaftRequest, RaftResponse
 from kraftpy.raft.log_state import Batch, SnapshotId
 from kraftpy.raft.voters import Endpoint
-from kraftpy.world import Buffer
+from kraftpy.world import Buffer, quickly_made
 
 __all__ = [
     "AppendLog",
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Send:
     """Ask a node; its answer, or the failure, is reported with the correlation id."""
@@ -52,6 +53,7 @@ class Send:
     after: int
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Reply:
     """Answer a request that was received."""
@@ -71,6 +73,7 @@ class PersistElection:
     token: int
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class AppendLog:
     """Append these batches behind the log's end."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from kraftpy.protocol.ids import ZERO_UUID, format_uuid, parse_uuid
 from kraftpy.raft.voters import ReplicaKey
+from kraftpy.world import quickly_made
 
 __all__ = ["NO_LEADER", "ElectionState", "QuorumStateError", "decode_quorum_state"]
 
@@ -26,6 +27,7 @@ class QuorumStateError(Exception):
     """The file is not one that this release understands."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class ElectionState:
     """Invariant: within an epoch the leader is set once and the vote is given once."""

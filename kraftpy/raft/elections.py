@@ -58,6 +58,8 @@ class Elections:
             granted = self.grants_pre_vote(up_to_date=up_to_date)
             if granted:
                 self.yield_to(candidate)
+            else:
+                self.ask_again(candidate)
         else:
             granted = self.grants_vote(candidate, up_to_date=up_to_date)
             if granted:
@@ -92,6 +94,17 @@ class Elections:
             and quorum.voters.latest.contains(candidate)
         ):
             role.yields_until_ms = quorum.now_ms + quorum.config.yield_ms
+
+    def ask_again(self, candidate: ReplicaKey) -> None:
+        """Who wants a pre-vote has given its leader up, and would give one now, whatever it said.
+
+        A voter that notices the leader's death late has refused this one before, and with a shorter
+        log it is refused in turn. Neither has lost, because the dead leader may still answer, and
+        both would sit their election timeouts out.
+        """
+        role = self._quorum.role
+        if isinstance(role, Prospective):
+            role.election.rejected.pop(candidate.node_id, None)
 
     def retry_before(self, rival: ReplicaKey) -> None:
         """The votes of this epoch are split: the candidate of lowest rank asks for the next one.

@@ -35,6 +35,7 @@ from kraftpy.protocol.schema.k82_update_raft_voter import (
     UpdateRaftVoterResponse,
 )
 from kraftpy.raft.log_state import SnapshotId
+from kraftpy.world import quickly_made
 
 __all__ = [
     "Input",
@@ -80,6 +81,7 @@ RaftResponse: TypeAlias = (
 )
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
     """Somebody asks; exactly one Reply with this id will follow, perhaps much later."""
@@ -88,6 +90,7 @@ class RequestReceived:
     request: RaftRequest
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class ResponseReceived:
     """The answer to the Send with this correlation id."""

@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from kraftpy.log.epochs import EpochEntry, LeaderEpochCache
-from kraftpy.world import Buffer, InternalInvariant, assert_always
+from kraftpy.world import Buffer, InternalInvariant, assert_always, quickly_made
 
 __all__ = [
     "BOOTSTRAP_SNAPSHOT",
@@ -52,6 +52,7 @@ class OffsetAndEpoch(NamedTuple):
 BOOTSTRAP_SNAPSHOT = SnapshotId(0, 0)
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One record batch and the offsets it covers."""
@@ -203,7 +204,7 @@ class LogState:
             and batch.epoch >= self.last_epoch,
             "raft-append-order",
             batch=(batch.base_offset, batch.epoch),
-            log=self.end,
+            log=(self.end_offset, self.last_epoch),
         )
         if batch.epoch != self.last_epoch or self.epochs.latest is None:
             self.epochs.assign(batch.epoch, batch.base_offset)

@@ -118,6 +118,8 @@ class _Node(Protocol):
 
 def _error(code: int) -> ErrorCode:
     """What the code means; one of a later release is as good as none at all."""
+    if code == 0:
+        return ErrorCode.NONE
     try:
         return ErrorCode(code)
     except ValueError:

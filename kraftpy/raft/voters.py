@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.protocol.schema import control_records as records
@@ -37,8 +37,8 @@ class Endpoint:
     port: int
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ReplicaKey:
+class ReplicaKey(NamedTuple):
+    # A tuple, because it is looked up in dicts at every fetch.
     node_id: int
     directory_id: Uuid = ZERO_UUID
 
@@ -67,10 +67,12 @@ class Voter:
 class VoterSet:
     """Immutable; voters in the order of their node ids."""
 
-    __slots__ = ("_by_id", "voters")
+    __slots__ = ("_by_id", "ids", "majority", "voters")
 
     def __init__(self, voters: Iterable[Voter] = ()) -> None:
         self.voters = tuple(sorted(voters, key=lambda voter: voter.key))
+        self.ids = tuple([voter.key.node_id for voter in self.voters])
+        self.majority = len(self.voters) // 2 + 1
         self._by_id = {voter.key.node_id: voter for voter in self.voters}
         assert_always(len(self._by_id) == len(self.voters), "raft-voter-twice", ids=self.ids)
 
@@ -86,20 +88,13 @@ class VoterSet:
     def __repr__(self) -> str:
         return f"VoterSet({', '.join(str(node_id) for node_id in self.ids)})"
 
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return tuple(voter.key.node_id for voter in self.voters)
-
-    @property
-    def majority(self) -> int:
-        return len(self.voters) // 2 + 1
-
     def find(self, node_id: int) -> Voter | None:
         return self._by_id.get(node_id)
 
     def contains(self, key: ReplicaKey) -> bool:
         voter = self._by_id.get(key.node_id)
-        return voter is not None and voter.key.stands_for(key)
+        # As `stands_for`, without a call: a node asks this several times at every step.
+        return voter is not None and voter.key.directory_id in (ZERO_UUID, key.directory_id)
 
     def rank(self, node_id: int, *, without: int) -> int:
         """The place of a voter among the others when `without` is gone."""
@@ -152,15 +147,13 @@ class History(Generic[T]):
     Invariant: offsets grow strictly.
     """
 
-    __slots__ = ("_offsets", "_values")
+    __slots__ = ("_offsets", "_values", "latest")
 
     def __init__(self, first: T, offset: int = BOOTSTRAP_OFFSET) -> None:
         self._offsets = [offset]
         self._values = [first]
-
-    @property
-    def latest(self) -> T:
-        return self._values[-1]
+        # The last of the values; everybody asks for it at every step.
+        self.latest = first
 
     @property
     def latest_offset(self) -> int:
@@ -183,12 +176,14 @@ class History(Generic[T]):
         assert_always(offset > self._offsets[-1], "raft-history-order", offset=offset)
         self._offsets.append(offset)
         self._values.append(value)
+        self.latest = value
 
     def truncate(self, end_offset: int) -> bool:
         """Forget what records at or behind `end_offset` said; whether that was anything."""
         remaining = max(bisect_left(self._offsets, end_offset), 1)
         removed = remaining < len(self._offsets)
         del self._offsets[remaining:], self._values[remaining:]
+        self.latest = self._values[-1]
         return removed
 
     def forget_before(self, offset: int) -> None:

@@ -75,6 +75,40 @@ def test_a_dead_leader_is_replaced_without_waiting_for_time(seed: int) -> None:
     assert simulate(kill_leader, seed=seed).value < 0.3
 
 
+async def watch_leaders(quorum: Quorum) -> None:
+    """Everybody who survives is told of the next leader, and can say where it is then."""
+    quorum.start()
+    leader = await quorum.leader()
+    leader.propose(setting("a", "1"))
+    await quorum.committed("a", "1")
+    first_id = leader.driver.node_id
+    survivors = [each.driver for each in quorum.members.values() if each is not leader]
+    told: dict[int, list[int]] = {driver.node_id: [] for driver in survivors}
+
+    def watch(driver: RaftDriver) -> None:
+        def changed() -> None:
+            assert driver.leader_address is not None
+            told[driver.node_id].append(driver.election.leader_id)
+
+        driver.watch_leader(changed)
+
+    for driver in survivors:
+        watch(driver)
+    await trio.sleep(3)
+    # Nothing is new.
+    assert not any(told.values())
+    quorum.kill(first_id)
+    successor = await quorum.leader()
+    successor.propose(setting("a", "2"))
+    await quorum.committed("a", "2")
+    for leader_ids in told.values():
+        assert leader_ids[-1] == successor.driver.node_id
+
+
+def test_who_watches_is_told_of_the_next_leader() -> None:
+    simulate(watch_leaders)
+
+
 async def pause_leader(quorum: Quorum) -> float:
     quorum.start()
     leader = await quorum.leader()

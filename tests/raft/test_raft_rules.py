@@ -780,6 +780,30 @@ def test_a_leader_that_speaks_again_is_not_dead() -> None:
     assert not Elections(cluster[3].quorum).grants_pre_vote(up_to_date=True)
 
 
+def test_a_voter_that_notices_late_and_is_behind_keeps_nobody_waiting() -> None:
+    """It refuses a pre-vote while it believes in its leader, and is refused when it no longer does.
+
+    The dead leader will never answer, so that neither has lost; but the other can have its
+    pre-vote now.
+    """
+    cluster = elected()
+    cluster.cut |= {(1, 2), (2, 1)}
+    cluster.propose(1, "a")
+    cluster.settle()
+    ends = [cluster[node_id].quorum.log.end_offset for node_id in (2, 3)]
+    assert ends[0] < ends[1]
+    cluster.crash(1)
+    cluster.step(3, inputs.PeerUnreachable(1))
+    cluster.advance(50)
+    role = cluster[3].quorum.role
+    assert isinstance(role, Prospective)
+    assert list(role.election.rejected) == [2]
+    cluster.step(2, inputs.PeerUnreachable(1))
+    cluster.advance(1)
+    assert cluster.leader() == 3
+    assert cluster[2].quorum.epoch == 2
+
+
 def silenced(voters: int) -> Cluster:
     """Followers whose fetch timeouts end in the same millisecond, and who all stand then."""
     cluster = elected(voters)
