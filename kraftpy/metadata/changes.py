@@ -166,4 +166,7 @@ _PARTS: Final = tuple(
 
 
 def _real_changes(before: SortedMap[K, V], after: SortedMap[K, V]) -> tuple[Change[K, V], ...]:
+    # One map for both is the rule: most records change one part of an image.
+    if before is after:
+        return ()
     return tuple([change for change in before.differences(after) if change.before != change.after])

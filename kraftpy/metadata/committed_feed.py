@@ -147,6 +147,8 @@ class CommittedFeed:
         pace = Pace(self._clock)
         while True:
             self._wake = trio.Event()
+            # It has just been given the loop.
+            pace.begin()
             while await self.advance(pace):
                 pass
             await self._wake.wait()

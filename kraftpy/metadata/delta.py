@@ -56,6 +56,7 @@ class MetadataDelta:
         "_scram",
         "_tokens",
         "_topics",
+        "in_transaction",
     )
 
     def __init__(self, image: MetadataImage, *, is_snapshot: bool = False) -> None:
@@ -63,6 +64,7 @@ class MetadataDelta:
         self._is_snapshot = is_snapshot
         # The image as it was when the open transaction began.
         self._held: MetadataImage | None = None
+        self.in_transaction = False
         self._start(image)
 
     def _start(self, image: MetadataImage) -> None:
@@ -76,10 +78,6 @@ class MetadataDelta:
         self._acls = Draft(image.access_control_entries)
         self._scram = Draft(image.scram_credentials)
         self._tokens = Draft(image.delegation_tokens)
-
-    @property
-    def in_transaction(self) -> bool:
-        return self._held is not None
 
     def replay(self, record: MetadataRecord) -> None:
         """Let `record` happen, or raise ReplayError and change nothing."""
@@ -270,17 +268,20 @@ class MetadataDelta:
         if self._is_snapshot:
             raise ReplayError(record, "a snapshot has no transactions")
         self._held = self._fold(Provenance(-1, -1, -1))
+        self.in_transaction = True
 
     def _end(self, record: records.EndTransactionRecord) -> None:
         if self._held is None:
             raise ReplayError(record, "no transaction is open")
         self._held = None
+        self.in_transaction = False
 
     def _abort(self, record: records.AbortTransactionRecord) -> None:
         if self._held is None:
             raise ReplayError(record, "no transaction is open")
         self._start(self._held)
         self._held = None
+        self.in_transaction = False
 
     def _nothing(self, record: records.NoOpRecord) -> None:
         """The record says only that the log moves."""

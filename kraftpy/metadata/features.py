@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Final, NamedTuple
 
 from kraftpy.metadata.records import METADATA_VERSION, FeatureRange
@@ -197,6 +198,7 @@ def default_levels(metadata_version: int) -> dict[str, int]:
     return levels
 
 
+@cache
 def supported_features() -> tuple[FeatureRange, ...]:
     """What a node of this release supports, as it says in its registration."""
     own = FeatureRange(

@@ -33,6 +33,7 @@ from kraftpy.metadata.records import (
 )
 from kraftpy.metadata.sorted_map import SortedMap
 from kraftpy.protocol.ids import Uuid
+from kraftpy.world import quickly_made
 
 __all__ = [
     "EMPTY_IMAGE",
@@ -94,6 +95,7 @@ class EntityQuotas:
     limits: Mapping[str, float]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class TopicImage:
     """A topic; the partition with id n is at index n."""
@@ -103,6 +105,7 @@ class TopicImage:
     partitions: tuple[PartitionRecord, ...] = ()
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
     provenance: Provenance

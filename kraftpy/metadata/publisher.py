@@ -20,7 +20,7 @@ Invariant: but for such a skipped record, the image is the fold of the log up to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
@@ -103,6 +103,7 @@ class MetadataLoader:
         "_manifest",
         "_on_fault",
         "_publishers",
+        "_read",
         "_record_count",
         "_size_bytes",
         "_snapshot",
@@ -110,12 +111,24 @@ class MetadataLoader:
         "_visible",
     )
 
-    def __init__(self, on_fault: Callable[[LoaderFault], None], *, is_strict: bool) -> None:
+    def __init__(
+        self,
+        on_fault: Callable[[LoaderFault], None],
+        *,
+        is_strict: bool,
+        decoder: RecordDecoder | None = None,
+        read: Callable[[RecordBatch], Iterable[Record]] = log_records,
+    ) -> None:
+        """Loaders of one log may have one `decoder`, and then share what their records hold.
+
+        `read` takes a batch apart, as `log_records` does.
+        """
         self._on_fault = on_fault
         self._is_strict = is_strict
         self._publishers: list[_Installed] = []
         self._image = EMPTY_IMAGE
-        self._decoder = RecordDecoder()
+        self._decoder = decoder or RecordDecoder()
+        self._read = read
         self._delta = MetadataDelta(EMPTY_IMAGE)
         # The end of what was replayed, and of what a reader may see of it.
         self._end_offset = 0
@@ -196,7 +209,7 @@ class MetadataLoader:
         offset = batch.base_offset
         self._is_amid_batch = True
         try:
-            for number, record in enumerate(log_records(batch), 1):
+            for number, record in enumerate(self._read(batch), 1):
                 self._replay_record(batch, record)
                 offset = record.offset + 1
                 if number % _RECORDS_OF_A_STEP == 0:
@@ -214,13 +227,14 @@ class MetadataLoader:
     def _replay_record(self, batch: RecordBatch, record: Record) -> None:
         self._record_count += 1
         self._has_seen_record = True
-        was_in_transaction = self._delta.in_transaction
+        delta = self._delta
+        was_in_transaction = delta.in_transaction
         try:
-            self._delta.replay(metadata_record(record, self._decoder))
+            delta.replay(metadata_record(record, self._decoder))
         except (MetadataRecordError, ReplayError) as error:
             self._skip(record.offset, error)
             return
-        begins = self._delta.in_transaction and not was_in_transaction
+        begins = delta.in_transaction and not was_in_transaction
         if begins and record.offset > batch.base_offset:
             self._show(
                 Provenance(

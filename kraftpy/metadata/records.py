@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from kraftpy.protocol.ids import Uuid
+from kraftpy.world import quickly_made
 
 __all__ = [
     "DIRECTORY_LOST",
@@ -135,6 +136,7 @@ class PendingReplica(NamedTuple):
     broker_id: int
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord:
     broker_id: int
@@ -161,6 +163,7 @@ class TopicRecord:
     topic_id: Uuid
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
     """A partition: its replicas in the order of preference, and who leads since when.
@@ -198,25 +201,23 @@ class PartitionRecord:
         """
         is_new_leadership = change.leader != LEADER_UNCHANGED
         recovery = change.leader_recovery_state
+        removing, adding = change.removing_replicas, change.adding_replicas
+        elr, last_known = change.eligible_leader_replicas, change.last_known_elr
         return PartitionRecord(
             self.partition_id,
             self.topic_id,
             self.replicas if change.replicas is None else change.replicas,
             self.isr if change.isr is None else change.isr,
-            _given(change.removing_replicas, self.removing_replicas),
-            _given(change.adding_replicas, self.adding_replicas),
+            self.removing_replicas if removing is None else removing,
+            self.adding_replicas if adding is None else adding,
             change.leader if is_new_leadership else self.leader,
             self.leader_recovery_state if recovery == RECOVERY_UNCHANGED else recovery,
             self.leader_epoch + is_new_leadership,
             self.partition_epoch + 1,
             self.directories if change.directories is None else change.directories,
-            _given(change.eligible_leader_replicas, self.eligible_leader_replicas),
-            _given(change.last_known_elr, self.last_known_elr),
+            self.eligible_leader_replicas if elr is None else elr,
+            self.last_known_elr if last_known is None else last_known,
         )
-
-
-def _given(changed: tuple[int, ...] | None, present: tuple[int, ...]) -> tuple[int, ...]:
-    return present if changed is None else changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,7 @@ class ConfigRecord:
     value: str | None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class PartitionChangeRecord:
     """What is not None, or not "unchanged", replaces what the partition has."""

@@ -73,7 +73,8 @@ class TopicsDraft:
         if not 0 <= record.partition_id < len(partitions):
             raise ReplayError(record, f"no partition {record.partition_id}")
         changed = partitions[record.partition_id].changed_by(record)
-        _check_directories(record, changed)
+        if changed.directories:
+            _check_directories(record, changed)
         partitions[record.partition_id] = changed
 
     def clear_elr(self, record: ClearElrRecord) -> None:

@@ -28,6 +28,7 @@ from typing import Final
 
 from kraftpy.metadata.controller.result import ControllerError
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.world import quickly_made
 
 __all__ = [
     "ControllerState",
@@ -118,6 +119,7 @@ def _ignore(now_ms: int) -> None:
     """Nothing is done with this event when it is late."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something to be done, and what to tell the asker if it won't be.
@@ -260,7 +262,12 @@ class EventQueue:
 
     def _next_tag(self) -> str | None:
         # There are as many tags as periodic tasks: a handful.
-        return min(self._deferred, key=lambda tag: self._deferred[tag].enqueued_ms, default=None)
+        first: str | None = None
+        first_ms = 0
+        for tag, queued in self._deferred.items():
+            if first is None or queued.enqueued_ms < first_ms:
+                first, first_ms = tag, queued.enqueued_ms
+        return first
 
     def _clear(self, error: ControllerError) -> None:
         waiting = list(self._ordinary)

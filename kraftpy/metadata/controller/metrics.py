@@ -60,6 +60,14 @@ def _name(name: str) -> MetricName:
     return MetricName(_DOMAIN, "KafkaController", name)
 
 
+_GAUGES: Final = {name: _name(name) for name in (*_CLUSTER, *_NODE)}
+_TIMERS: Final = {
+    state: MetricName(_DOMAIN, "ControllerStats", timer_name)
+    for state in ControllerState
+    if (timer_name := state.timer_name) is not None
+}
+
+
 class ControllerMetrics:
     """One for each node with the controller's role."""
 
@@ -83,20 +91,17 @@ class ControllerMetrics:
         self._registry = registry
         self._read_wall_ms = read_wall_ms
         # By Kafka's names; the gauges read from here.
-        self.values: dict[str, float] = dict.fromkeys((*_CLUSTER, *_NODE), 0)
-        for name in self.values:
-            registry.gauge(_name(name), partial(self.values.__getitem__, name))
+        self.values: dict[str, float] = dict.fromkeys(_GAUGES, 0)
+        for name, metric_name in _GAUGES.items():
+            registry.gauge(metric_name, partial(self.values.__getitem__, name))
         registry.gauge(_name("LastAppliedRecordLagMs"), self._read_lag_ms)
         manager = partial(MetricName, _DOMAIN, "ControllerEventManager")
         self._queue_time: Histogram = registry.histogram(manager("EventQueueTimeMs"))
         self._processing: Histogram = registry.histogram(manager("EventQueueProcessingTimeMs"))
-        stats = partial(MetricName, _DOMAIN, "ControllerStats")
         self._timers: dict[ControllerState, Histogram] = {
-            state: registry.histogram(stats(timer_name))
-            for state in ControllerState
-            if (timer_name := state.timer_name) is not None
+            state: registry.histogram(timer_name) for state, timer_name in _TIMERS.items()
         }
-        unclean = stats("UncleanLeaderElectionsPerSec")
+        unclean = MetricName(_DOMAIN, "ControllerStats", "UncleanLeaderElectionsPerSec")
         self._unclean: Meter = registry.meter(unclean, now_ms / 1000)
         self._unclean_count = 0
         self._brokers: SortedMap[int, RegisterBrokerRecord] = EMPTY_IMAGE.brokers
@@ -134,14 +139,16 @@ class ControllerMetrics:
     def refresh(self, context: ControllerContext, queue_size: int, now_ms: int) -> None:
         """Copy what there is to count."""
         values = self.values
+        applied = context.image.provenance
         values["EventQueueSize"] = queue_size
-        values["LastAppliedRecordOffset"] = context.image.provenance.last_offset
-        values["LastAppliedRecordTimestamp"] = context.image.provenance.timestamp_ms
+        values["LastAppliedRecordOffset"] = applied.last_offset
+        values["LastAppliedRecordTimestamp"] = applied.timestamp_ms
         values["LastCommittedRecordOffset"] = context.stable.provenance.last_offset
         self._count_unclean(context, now_ms)
         if context.epoch == 0:
-            values.update(dict.fromkeys(_CLUSTER, 0))
-            self._follow_brokers(context, EMPTY_IMAGE.brokers)
+            if values["ActiveControllerCount"]:
+                values.update(dict.fromkeys(_CLUSTER, 0))
+                self._follow_brokers(context, EMPTY_IMAGE.brokers)
             return
         self._count_cluster(context)
         if context.image.brokers is not self._brokers:

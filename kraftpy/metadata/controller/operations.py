@@ -54,6 +54,7 @@ from kraftpy.protocol.schema.k64_unregister_broker import UnregisterBrokerReques
 from kraftpy.protocol.schema.k67_allocate_producer_ids import AllocateProducerIdsRequest
 from kraftpy.protocol.schema.k70_controller_registration import ControllerRegistrationRequest
 from kraftpy.protocol.schema.k73_assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from kraftpy.world import quickly_made
 
 __all__ = ["Controls", "Operation", "OperationTable", "Turn", "operation_table"]
 
@@ -65,6 +66,7 @@ class Turn(NamedTuple):
     next_offset: int
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Operation:
     """How one kind of request is served."""

@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from kraftpy.metadata.records import MetadataRecord
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.world import quickly_made
 
 __all__ = [
     "MAX_RECORDS_PER_REQUEST",
@@ -121,6 +122,7 @@ def _without_limit(partition_count: int) -> bool:
     return True
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks: for a forwarded request, the client that the broker speaks for."""

@@ -62,13 +62,13 @@ class ControllerRunner:
 
     __slots__ = (
         "_alarm_ms",
+        "_bell",
         "_controller",
         "_last_id",
         "_nursery",
         "_predecessor",
         "_quorum",
         "_replies",
-        "_wake",
         "_world",
     )
 
@@ -81,7 +81,7 @@ class ControllerRunner:
         # The leader that Raft has named last, and when.
         self._predecessor = (NO_LEADER, 0)
         self._nursery: trio.Nursery | None = None
-        self._wake = trio.Event()
+        self._bell = world.clock.bell()
         # Until when the task sleeps; before that nobody has to be woken.
         self._alarm_ms = -inf
         controller.on_work = self._note_work
@@ -133,7 +133,7 @@ class ControllerRunner:
     def _note_work(self) -> None:
         due_ms = self._controller.next_deadline_ms()
         if due_ms is not None and due_ms < self._alarm_ms:
-            self._wake.set()
+            self._bell.ring()
 
     # The task.
 
@@ -165,17 +165,11 @@ class ControllerRunner:
                 slice_ends = clock.monotonic() + SLICE_SECONDS
 
     async def _sleep(self) -> None:
-        clock = self._world.clock
-        self._wake = trio.Event()
+        self._bell.clear()
         due_ms = self._controller.next_deadline_ms()
         self._alarm_ms = inf if due_ms is None else due_ms
         try:
-            if due_ms is None:
-                await self._wake.wait()
-            else:
-                moment = due_ms / 1000 + _LATER_SECONDS
-                with clock.move_on_after(max(0.0, moment - clock.monotonic())):
-                    await self._wake.wait()
+            await self._bell.wait_until(self._alarm_ms / 1000 + _LATER_SECONDS)
         finally:
             self._alarm_ms = -inf
 

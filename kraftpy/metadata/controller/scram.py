@@ -6,8 +6,6 @@ turned back: whoever reads the log can't log in with what is there.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
@@ -125,6 +123,9 @@ def scram_credential(
     name: str, mechanism: ScramMechanism, salt: bytes, salted_password: bytes, iterations: int
 ) -> UserScramCredentialRecord:
     """The record of a credential (RFC 5802, section 3)."""
+    import hashlib
+    import hmac
+
     algorithm = _HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", algorithm)
     return UserScramCredentialRecord(
