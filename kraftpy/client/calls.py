@@ -83,4 +83,8 @@ class ClientCore(Protocol):
 
 def earliest(*moments: int | None) -> int | None:
     """The first of these moments, of which some may never come."""
-    return min((moment for moment in moments if moment is not None), default=None)
+    first: int | None = None
+    for moment in moments:
+        if moment is not None and (first is None or moment < first):
+            first = moment
+    return first

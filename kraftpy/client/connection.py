@@ -17,7 +17,7 @@ from typing import Any
 import trio
 
 from kraftpy.client.backoff import Backoff
-from kraftpy.client.core import ConnectionCore, Pending, State, VersionRange
+from kraftpy.client.core import ConnectionCore, Pending, State, VersionRange, nobody_waits
 from kraftpy.client.errors import ConnectionLost, Evidence, evidence_of
 from kraftpy.client.frames import AnswerReader
 from kraftpy.client.outbox import Outbox
@@ -26,7 +26,7 @@ from kraftpy.net.framing import InvalidFrame
 from kraftpy.net.line import SLICE_SECONDS
 from kraftpy.net.service import Part
 from kraftpy.protocol.tables import Request
-from kraftpy.world import Address, Clock, Stream, World
+from kraftpy.world import Address, Bell, Clock, Stream, World
 
 __all__ = ["Connection", "Peer", "connect"]
 
@@ -70,7 +70,7 @@ class Connection:
         self._is_draining = False
         self._sent = trio.Event()
         self._slots = trio.Semaphore(settings.max_in_flight_requests_per_connection)
-        self._negotiated = trio.Event()
+        self._negotiated = clock.bell()
         self.answered_count = 0
 
     @property
@@ -95,14 +95,15 @@ class Connection:
         Raises UnsupportedVersion before anything is sent; ConnectionLost when the connection goes
         while the answer is awaited: then the request may or may not have been carried out.
         """
-        async with self._slots:
+        await self._take_slot()
+        try:
             # Those who asked before may have given up waiting, and noticed nothing.
             self.expire()
-            done = trio.Event()
+            done = self._clock.bell()
             pending, parts = self._core.submit(
                 message,
                 self._clock.monotonic_ms(),
-                done.set,
+                done.ring,
                 max_version=max_version,
                 timeout_ms=timeout_ms,
             )
@@ -111,6 +112,16 @@ class Connection:
                 await self._wait_until(done, pending.deadline_ms)
             self.answered_count += pending.failure is None
             return pending.result()
+        finally:
+            self._slots.release()
+
+    async def _take_slot(self) -> None:
+        """At once if one is free: a turn of the loop is time that all replication would wait."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            self._slots.acquire_nowait()
+        except trio.WouldBlock:
+            await self._slots.acquire()
 
     def submit(
         self,
@@ -127,7 +138,7 @@ class Connection:
         pending, parts = self._core.submit(
             message,
             self._clock.monotonic_ms(),
-            _nobody_waits,
+            nobody_waits,
             max_version=max_version,
             timeout_ms=timeout_ms,
         )
@@ -161,13 +172,13 @@ class Connection:
         if self._core.failure is not None:
             raise self._core.failure
 
-    async def _wait_until(self, done: trio.Event, deadline_ms: int | None) -> None:
+    async def _wait_until(self, done: Bell, deadline_ms: int | None) -> None:
         """Wait for `done`, but give the connection up when an answer is overdue."""
-        seconds = inf
+        deadline = inf
         if deadline_ms is not None:
-            seconds = max(0.0, (deadline_ms - self._clock.monotonic_ms()) / 1000)
-        with self._clock.move_on_after(seconds):
-            await done.wait()
+            rest_ms = deadline_ms - self._clock.monotonic_ms()
+            deadline = self._clock.monotonic() + rest_ms / 1000
+        await done.wait_until(deadline)
         self.expire()
 
     async def _read(self) -> None:
@@ -203,7 +214,7 @@ class Connection:
             for frame in self._reader.received(count):
                 self._send(core.receive(frame, self._clock.monotonic_ms()))
             if core.state is not State.NEGOTIATING:
-                self._negotiated.set()
+                self._negotiated.ring()
             if self._clock.monotonic() >= turn_ends:
                 break
         return True
@@ -244,16 +255,12 @@ class Connection:
     def _shut_if_lost(self) -> None:
         if self._core.state is State.LOST:
             self._outbox.clear()
-            self._negotiated.set()
+            self._negotiated.ring()
             self._stream.close()
 
     def _name(self) -> str:
         host, port = self._stream.remote_address
         return f"{host}:{port}"
-
-
-def _nobody_waits() -> None:
-    """Stands in until the request's real waker is known."""
 
 
 class Peer:
@@ -309,7 +316,9 @@ class Peer:
             self._connection.close()
 
     async def connected(self) -> Connection:
-        """The connection that stands, or a new one after the back-off."""
+        """The connection that stands, at once; or a new one after the back-off."""
+        if self._connection is not None and self._connection.is_open:
+            return self._connection
         async with self._connecting:
             if self._connection is not None:
                 if self._connection.is_open:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from kraftpy.client.calls import Call, TopicPartition, earliest
 from kraftpy.client.cluster import Broker, Cluster, TopicInfo
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 __all__ = ["ConsumerCore", "PartitionBatches", "PartitionRecords"]
 
 T = TypeVar("T")
+# The states of partitions, and their generations, when a fetch was sent.
+_Asked: TypeAlias = dict[TopicPartition, tuple[PartitionState, int]]
 
 _RESETS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "none": None}
 
@@ -387,6 +389,11 @@ class ConsumerCore:
             node_id = leader.broker.node_id
             if state.replica_until_ms > now_ms and state.replica_id in self.cluster.brokers:
                 node_id = state.replica_id
+            fetcher = self._fetchers.get(node_id)
+            if fetcher is None:
+                fetcher = self._fetchers[node_id] = NodeFetcher(self._settings, self._random)
+            if fetcher.is_busy or fetcher.not_before_ms > now_ms:
+                continue
             wishes.setdefault(node_id, {})[where] = Wish(
                 topic.topic_id,
                 state.fetch_offset,
@@ -394,14 +401,10 @@ class ConsumerCore:
                 state.fetch_epoch,
                 self._settings.max_partition_fetch_bytes,
             )
-        calls = []
-        for node_id, of_node in wishes.items():
-            fetcher = self._fetchers.get(node_id)
-            if fetcher is None:
-                fetcher = self._fetchers[node_id] = NodeFetcher(self._settings, self._random)
-            if not fetcher.is_busy and fetcher.not_before_ms <= now_ms:
-                calls.append(self._fetch_call(fetcher, self.cluster.brokers[node_id], of_node))
-        return calls
+        return [
+            self._fetch_call(self._fetchers[node_id], self.cluster.brokers[node_id], of_node)
+            for node_id, of_node in wishes.items()
+        ]
 
     def _without_leader(self, state: PartitionState, topic: TopicInfo | None) -> None:
         error = ErrorCode.NONE if topic is None else topic.error
@@ -414,7 +417,8 @@ class ConsumerCore:
     def _fetch_call(
         self, fetcher: NodeFetcher, broker: Broker, wishes: dict[TopicPartition, Wish]
     ) -> Call:
-        generations = {where: self._states[where].generation for where in wishes}
+        states = [self._states[where] for where in wishes]
+        asked: _Asked = {state.where: (state, state.generation) for state in states}
 
         def received(answer: FetchResponse, now_ms: int) -> None:
             endpoints = {
@@ -432,8 +436,8 @@ class ConsumerCore:
                         leader.leader_epoch,
                         endpoints.get(leader.leader_id),
                     )
-                    state = self._states.get(where)
-                    if state is not None and generations.get(where) == state.generation:
+                    state = self._still_asked(where, asked)
+                    if state is not None:
                         self._received(state, data, now_ms)
 
         def failed(failure: Exception, now_ms: int) -> None:
@@ -450,6 +454,16 @@ class ConsumerCore:
                 self._failures.append((None, KafkaError(code)))
 
         return fetcher.call(broker, wishes, received=received, failed=failed, refused=refused)
+
+    def _still_asked(self, where: TopicPartition, asked: _Asked) -> PartitionState | None:
+        """A partition that stands where it stood when it was asked about.
+
+        One that went and came back has another state, of perhaps the same generation.
+        """
+        state = self._states.get(where)
+        if state is None or asked.get(where) != (state, state.generation):
+            return None
+        return state
 
     def _received(self, state: PartitionState, data: PartitionData, now_ms: int) -> None:
         code = error_code(data.error_code)

@@ -35,7 +35,7 @@ from kraftpy.protocol.schema.k18_api_versions import ApiVersionsRequest, ApiVers
 from kraftpy.protocol.tables import Request
 from kraftpy.world import assert_always
 
-__all__ = ["ConnectionCore", "Pending", "State", "VersionRange"]
+__all__ = ["ConnectionCore", "Pending", "State", "VersionRange", "nobody_waits"]
 
 _API_VERSIONS_KEY = 18
 # In every version of an ApiVersions answer: correlation id, then error code.
@@ -85,6 +85,17 @@ class Pending:
             raise self.failure
         assert_always(self.answer is not None, "client-result-before-done")
         return self.answer
+
+    def tell(self) -> None:
+        """Wake who waits, and let go of them: they mostly refer to this, and such a ring of
+        references would be left to the garbage collector with each request.
+        """
+        wake, self.wake = self.wake, nobody_waits
+        wake()
+
+
+def nobody_waits() -> None:
+    """Stands where nobody is to be woken: before the real waker is known, and after it was."""
 
 
 class ConnectionCore:
@@ -194,12 +205,15 @@ class ConnectionCore:
             return []
         self._pending.popleft()
         pending.answer = answer
-        pending.wake()
+        pending.tell()
         return []
 
     def next_deadline_ms(self) -> int | None:
         """When `expire` must be called; None while nothing is awaited."""
-        return min((pending.deadline_ms for pending in self._pending), default=None)
+        pending = self._pending
+        if len(pending) == 1:
+            return pending[0].deadline_ms
+        return min([each.deadline_ms for each in pending]) if pending else None
 
     def expire(self, now_ms: int) -> None:
         """Give the connection up if an answer is overdue."""
@@ -220,7 +234,7 @@ class ConnectionCore:
         while self._pending:
             pending = self._pending.popleft()
             pending.failure = failure
-            pending.wake()
+            pending.tell()
 
     def _ask_versions(self, version: int, now_ms: int) -> list[Part]:
         request = ApiVersionsRequest(

@@ -7,6 +7,10 @@ Batches are looked into only when the user wants their records. On the way out:
 - under read_committed, batches of aborted transactions are passed over. The broker tells the
   aborted ones with the data: a producer's transactional batches from `first_offset` on, up to its
   abort marker, don't count.
+
+No CRC covers the offset that a batch begins with. Those of one fetch only grow, so that a batch
+which overlaps the next is damaged, or the next one is: whichever is not in its place is refused.
+Kafka's consumer passes over what it takes for old, and so may lose records in silence.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from kraftpy.records.batch import NO_EPOCH, RecordBatch
 from kraftpy.records.control import ControlType, control_type
 from kraftpy.records.errors import CorruptRecord, RecordDataError
 from kraftpy.records.reader import Record, read_records
-from kraftpy.records.walker import AnyBatch, records_of, walk_batches
+from kraftpy.records.walker import AnyBatch, first_offset_of, records_of, walk_batches
 from kraftpy.world import Buffer
 
 __all__ = ["Fetched"]
@@ -36,6 +40,7 @@ class Fetched:
         "_batches",
         "_check_crcs",
         "_damage",
+        "_end",
         "_max_bytes",
         "_records",
         "position",
@@ -64,6 +69,8 @@ class Fetched:
         self._check_crcs = check_crcs
         self._max_bytes = max_batch_bytes
         self._damage: RecordDataError | None = None
+        # Where the batch before the next one ends.
+        self._end = -1
         self._batch: AnyBatch | None = None
         self._records: Iterator[Record] | None = None
         # The offset of the next record that the user has not seen, and the epoch of the one before.
@@ -141,6 +148,7 @@ class Fetched:
         """The next one with records for the user, if there is one."""
         while self._batches:
             batch = self._batches[0]
+            self._check_place(batch)
             if batch.next_offset > self.position:
                 if self._check_crcs and not batch.is_valid:
                     raise CorruptRecord(f"{self.where}: wrong CRC at offset {self.position}")
@@ -150,6 +158,28 @@ class Fetched:
                 self.position_epoch = batch.leader_epoch
             self._batches.popleft()
         return None
+
+    def _check_place(self, batch: AnyBatch) -> None:
+        """Raises CorruptRecord if its offsets can't be right."""
+        first_offset = first_offset_of(batch)
+        following = first_offset_of(self._batches[1]) if len(self._batches) > 1 else None
+        is_first = self._end < 0
+        expected = self.position if is_first else self._end
+        if not is_first and first_offset < expected:
+            is_misplaced = True
+        elif is_first and batch.next_offset <= expected:
+            # Nothing is wanted of it. Somebody must have what is.
+            is_misplaced = following is None or following > expected
+        else:
+            # Where the first one begins nobody knows.
+            is_overlapping = following is not None and following <= batch.last_offset
+            is_misplaced = is_overlapping and (is_first or first_offset > expected)
+        if is_misplaced:
+            raise CorruptRecord(
+                f"{self.where}: offset {first_offset} to {batch.last_offset} in the place of "
+                f"{expected}"
+            )
+        self._end = batch.next_offset
 
     def _close_batch(self) -> None:
         if self._batch is not None:

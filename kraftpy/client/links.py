@@ -35,6 +35,8 @@ class Driver:
         self._core = core
         self._settings = settings
         self._links: dict[tuple[Address, str], _Link] = {}
+        # For the task that makes the calls, and for those who wait for what comes of them.
+        self._bell = world.clock.bell()
         self._changed = trio.Event()
 
     @property
@@ -44,22 +46,23 @@ class Driver:
     def wake(self) -> None:
         """Something has happened that the core, or whoever waits for it, may want to act on."""
         self._changed.set()
+        self._bell.ring()
 
     async def run(self) -> None:
         clock = self._world.clock
         while True:
             # Made first: what happens from here on wakes the wait below.
+            self._bell.clear()
             self._changed = changed = trio.Event()
             for call in self._core.calls(clock.monotonic_ms()):
                 self._link(call.address, call.lane).put(call)
             wake_at_ms = self._core.wake_at_ms()
             for link in self._links.values():
                 wake_at_ms = earliest(wake_at_ms, link.next_deadline_ms())
-            seconds = inf
+            deadline = inf
             if wake_at_ms is not None:
-                seconds = max(0.0, (wake_at_ms - clock.monotonic_ms()) / 1000)
-            with clock.move_on_after(seconds):
-                await changed.wait()
+                deadline = clock.monotonic() + (wake_at_ms - clock.monotonic_ms()) / 1000
+            await self._bell.wait_until(deadline)
             # When the time came instead, the core may settle what somebody waits for in `until`.
             changed.set()
             for link in self._links.values():

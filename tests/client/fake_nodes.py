@@ -31,12 +31,12 @@ def fake_nodes(cluster: FakeCluster, faults: Iterable[Fault] = ()) -> Iterator[l
         target=trio.run, args=(partial(_serve, cluster, deque(faults), ready),), daemon=True
     )
     thread.start()
-    token, scope = ready.get(timeout=10)
+    token, scope = ready.get(timeout=60)
     try:
         yield list(cluster.addresses.values())
     finally:
         token.run_sync_soon(scope.cancel)
-        thread.join(10)
+        thread.join(60)
 
 
 async def _serve(

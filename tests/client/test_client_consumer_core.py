@@ -189,6 +189,36 @@ def test_an_answer_to_an_earlier_position_is_dropped(move: str) -> None:
     assert reader.read[FIRST][0] == (b"7" if move == "seek" else b"0")
 
 
+def test_an_answer_to_an_earlier_assignment_is_dropped() -> None:
+    """A partition goes with a rebalance and comes back, and was read ahead before: the answer to a
+    fetch from there is not what follows the group's offset.
+    """
+    cluster = FakeCluster(topics={"t": 1})
+    fill(cluster, FIRST, *numbers(5), size=1)
+    reader = Reader(cluster)
+
+    def begin() -> None:
+        reader.core.assign([FIRST], holds_new=True)
+        reader.core.release(FIRST, 0, -1)
+
+    begin()
+    held: list[Call] = []
+    while not held:
+        for call in reader.core.calls(reader.shell.now_ms):
+            if isinstance(call.message, FetchRequest) and reader.core.has_output:
+                held.append(call)
+            else:
+                call.answered(cluster.handle(1, call.message), reader.shell.now_ms)
+    reader.core.assign([])
+    begin()
+    fill(cluster, FIRST, *numbers(5), size=1)
+    for call in held:
+        call.answered(cluster.handle(1, call.message), reader.shell.now_ms)
+    assert not reader.core.has_output
+    reader.until(FIRST, 3)
+    assert reader.read[FIRST] == numbers(3)
+
+
 @pytest.mark.parametrize("offset", [2, 11])
 def test_an_offset_out_of_range_is_told_or_mended(offset: int) -> None:
     cluster = FakeCluster()

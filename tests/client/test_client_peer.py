@@ -96,6 +96,50 @@ async def test_connection_is_kept(places: Places, autojump_clock: MockClock) -> 
         peer.close()
 
 
+class _Steps(trio.abc.Instrument):
+    """How often a task of that name had the loop."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += task.name == self.name
+
+
+async def test_a_request_costs_two_turns(places: Places, autojump_clock: MockClock) -> None:
+    """One in which it leaves, at once, and one in which its answer is taken: each turn of the loop
+    more would delay all that is replicated."""
+    async with (
+        own_server(places.world("node"), "node", PORT),
+        trio.open_nursery() as nursery,
+    ):
+        peer = Peer(places.world("us"), nursery, ("node", PORT), SETTINGS)
+        await peer.request(MetadataRequest())
+        steps = _Steps("asks")
+        trio.lowlevel.add_instrument(steps)
+        async with trio.open_nursery() as callers:
+            callers.start_soon(peer.request, MetadataRequest(), name="asks")
+        assert steps.count == 2
+        peer.close()
+
+
+async def test_who_is_cancelled_asks_nothing(places: Places, autojump_clock: MockClock) -> None:
+    async with (
+        own_server(places.world("node"), "node", PORT),
+        trio.open_nursery() as nursery,
+    ):
+        peer = Peer(places.world("us"), nursery, ("node", PORT), SETTINGS)
+        await peer.request(MetadataRequest())
+        connection = await peer.connected()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await peer.request(MetadataRequest())
+        assert scope.cancelled_caught
+        assert connection.core.in_flight_count == 0
+        peer.close()
+
+
 async def test_first_attempt_after_a_useful_connection_comes_at_once(
     places: Places, autojump_clock: MockClock
 ) -> None:
