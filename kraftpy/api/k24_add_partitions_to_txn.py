@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
-from kraftpy.api.access import OPEN_ACCESS, Access
+from kraftpy.api.access import Access
 from kraftpy.api.handler import Handler, RequestContext
+from kraftpy.api.partition_view import INTERNAL_TOPICS
 from kraftpy.api.transaction_errors import for_version
 from kraftpy.broker.metadata_view import BrokerMetadata
 from kraftpy.coordinator.outcome import CoordinatorError
@@ -91,7 +92,7 @@ class AddPartitionsToTxnHandler(Handler):
             reply(dict.fromkeys(names, code))
 
         is_broker = context.api_version >= _FIRST_VERSION_OF_BROKERS
-        refused = self._refused(names, OPEN_ACCESS if is_broker else context.access)
+        refused = self._refused(names, None if is_broker else context.access)
         if refused:
             reply(refused)
         elif each.verify_only:
@@ -108,15 +109,19 @@ class AddPartitionsToTxnHandler(Handler):
                 client_version=FIRST_VERSION_WITH_EPOCH_BUMP if is_broker else _OF_OLD_CLIENTS,
             )
 
-    def _refused(self, names: Sequence[TopicPartition], access: Access) -> _Verdicts:
+    def _refused(self, names: Sequence[TopicPartition], client: Access | None) -> _Verdicts:
         """What to answer if a partition may not be written to, or does not exist; then the others
-        are not added either.
+        are not added either. A client may write to no internal topic, whatever its ACLs; what a
+        broker (None) asks for, it has judged itself.
         """
         topics = self._cluster.image.topics
         refused: dict[TopicPartition, ErrorCode] = {}
         for topic, index in names:
             found = topics.get(topic)
-            if not access.may(AclOperation.WRITE, ResourceType.TOPIC, topic):
+            if client is not None and (
+                topic in INTERNAL_TOPICS
+                or not client.may(AclOperation.WRITE, ResourceType.TOPIC, topic)
+            ):
                 refused[topic, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif found is None or not 0 <= index < len(found.partitions):
                 refused[topic, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

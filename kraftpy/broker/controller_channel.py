@@ -7,8 +7,8 @@ brokers do, although the lost connection may have carried it: what nodes ask of 
 which state it is about (epochs, versions), and what users ask for twice is refused the second time
 rather than done twice.
 
-When the quorum has a new leader, whoever still waits for the old one gives up; a task sees to that
-while somebody waits. So nobody waits for a controller that hangs without breaking its connections.
+When the quorum has a new leader, whoever still waits for the old one gives up at once. So nobody
+waits for a controller that hangs without breaking its connections.
 
 A channel's requests share its connection, so that one of them may wait behind another. Hence one
 channel for each purpose: heartbeats wait for nobody (KRF, 18.2).
@@ -31,15 +31,19 @@ from kraftpy.protocol.schema.k19_create_topics import CreateTopicsResponse
 from kraftpy.protocol.tables import Request
 from kraftpy.world import World
 
-__all__ = ["ActiveController", "ControllerAddress", "ControllerChannel", "ControllerUnreachable"]
+__all__ = [
+    "ActiveController",
+    "ControllerAddress",
+    "ControllerChannel",
+    "ControllerUnreachable",
+    "WatchController",
+]
 
 log = logging.getLogger(__name__)
 
 # The pause before the next attempt: an election takes longer, and a controller that was just
 # elected needs a moment before it serves.
 _RETRY_SECONDS: Final = 0.05
-# How often those who wait look whether they wait for the right one.
-_WATCH_SECONDS: Final = 0.1
 
 
 class ControllerAddress(NamedTuple):
@@ -52,6 +56,9 @@ class ControllerAddress(NamedTuple):
 
 ActiveController: TypeAlias = Callable[[], tuple[int, str, int] | None]
 """Who leads the quorum as far as this node knows; None while it knows of nobody."""
+
+WatchController: TypeAlias = Callable[[Callable[[], None]], None]
+"""Have something called whenever another node may lead the quorum."""
 
 
 class ControllerUnreachable(TimeoutError):  # noqa: N818 (it names what happened)
@@ -66,6 +73,7 @@ class ControllerChannel:
         world: World,
         nursery: trio.Nursery,
         active_controller: ActiveController,
+        watch_controller: WatchController,
         settings: ClientSettings,
     ) -> None:
         """`settings.request_timeout_ms` is how long one attempt may take: a controller that is
@@ -79,7 +87,7 @@ class ControllerChannel:
         self._peer: Peer | None = None
         # Of everybody who waits for that controller.
         self._attempts: list[trio.CancelScope] = []
-        self._is_watched = False
+        watch_controller(self._controller_changed)
 
     async def request(
         self, message: Request, *, timeout_ms: int | None = None, max_version: int | None = None
@@ -119,9 +127,6 @@ class ControllerChannel:
         """The answer of this controller; None when it is lost, or no longer the controller."""
         scope = trio.CancelScope()
         self._attempts.append(scope)
-        if not self._is_watched:
-            self._is_watched = True
-            self._nursery.start_soon(self._watch, name="controller-watch")
         try:
             with scope:
                 return await peer.request(message, max_version=max_version)
@@ -131,16 +136,11 @@ class ControllerChannel:
             self._attempts.remove(scope)
         return None
 
-    async def _watch(self) -> None:
-        """While somebody waits: let them go when the quorum has another leader."""
-        try:
-            while self._attempts:
-                await self._world.clock.sleep(_WATCH_SECONDS)
-                known = self._active_controller()
-                if known is not None and known != self._controller:
-                    self._forget()
-        finally:
-            self._is_watched = False
+    def _controller_changed(self) -> None:
+        """Let those go who wait for another one."""
+        known = self._active_controller()
+        if self._attempts and known is not None and known != self._controller:
+            self._forget()
 
     def _current_peer(self) -> Peer | None:
         """The connection to the controller of this moment; None while there is none."""

@@ -19,13 +19,15 @@ __all__ = ["DeletedTopics"]
 
 
 class DeletedTopics:
-    __slots__ = ("_broker_id", "_logs", "_unlinked")
+    __slots__ = ("_broker_id", "_logs", "_unlinked", "told")
 
     def __init__(self, broker_id: int, logs: Partitions) -> None:
         self._broker_id = broker_id
         self._logs = logs
         # Seen to go by this process, as long as the metadata waits for them.
         self._unlinked: dict[tuple[Uuid, int], None] = {}
+        # What was finished when somebody asked last.
+        self.told: list[Uuid] = []
 
     def unlinked(self, topic_partition: TopicPartition, topic_id: Uuid | None) -> None:
         if topic_id is not None:
@@ -33,10 +35,11 @@ class DeletedTopics:
 
     def finished(self, image: MetadataImage) -> list[Uuid]:
         """The topics that `image` waits for this broker to delete, and that are gone from it."""
+        finished: list[Uuid] = []
+        self.told = finished
         if not image.pending_deletions:
             self._unlinked.clear()
-            return []
-        finished = []
+            return finished
         for topic_id, pending in image.pending_deletions.items():
             mine = [each for each in pending.replicas if each.broker_id == self._broker_id]
             if mine and all(

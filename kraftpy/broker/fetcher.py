@@ -18,7 +18,7 @@ is much to send must come to its end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import trio
@@ -241,11 +241,14 @@ class Fetcher:
 
     # Changes of logs.
 
-    async def _change_all(self, changes: Iterable[LogChange]) -> None:
+    async def _change_all(self, changes: Sequence[LogChange]) -> None:
         """All at once. They have begun when this is called: nobody may think otherwise."""
         for change in changes:
             self._changing[change.partition.topic_partition] = trio.Event()
         with trio.CancelScope(shield=True):
+            if len(changes) == 1:
+                await self._change(changes[0])
+                return
             async with trio.open_nursery() as nursery:
                 for change in changes:
                     nursery.start_soon(self._change, change)

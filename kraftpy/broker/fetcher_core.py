@@ -17,7 +17,8 @@ leader has no such epoch, or less of it, its answer tells the latest epoch that 
 and where that ends. The follower cuts its log there, or where its own records of that epoch end,
 and asks again, until both logs end alike (KIP-595). OffsetsForLeaderEpoch, an older way to learn
 the same, is not used: every peer knows this one. A log whose epochs are not known is cut to its
-high watermark, below which all replicas are alike.
+high watermark, below which all replicas are alike. A last batch that may not be in its place, since
+a disk was damaged, is fetched again (recovery.py): no CRC covers its offset.
 
 Answers are about the past: partitions may have been removed, added again or changed since the
 request. The session (fetch_session_client.py) knows which of them are still current.
@@ -164,7 +165,9 @@ class FetcherCore:
     def _begin(self, state: FetchState) -> None:
         """With a log that can be compared with the leader's, and is as safe as a fetch says."""
         log = state.partition.log
-        if log.epochs.latest_epoch is None and log.log_end_offset > log.high_watermark:
+        if log.unproven_from is not None:
+            self._want(state, Truncate(state.partition, log.unproven_from))
+        elif log.epochs.latest_epoch is None and log.log_end_offset > log.high_watermark:
             self._want(state, Truncate(state.partition, log.high_watermark))
         elif log.log_end_offset - log.recovery_point >= log.config.flush_messages:
             # What it got from another leader, or as a leader, and nobody has flushed since.

@@ -6,7 +6,6 @@ neither is not hosted; why not, the metadata tells.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TypeAlias
 
 from kraftpy.broker.partition import Partition
@@ -60,11 +59,9 @@ class HostedPartitions:
         found = self._by_name.get(topic_partition)
         return found if isinstance(found, Partition) else None
 
-    def partitions(self) -> Iterator[Partition]:
-        """Those that are online."""
-        for found in self._by_name.values():
-            if isinstance(found, Partition):
-                yield found
+    def partitions(self) -> list[Partition]:
+        """Those that are online, now."""
+        return [found for found in self._by_name.values() if isinstance(found, Partition)]
 
     @property
     def offline_count(self) -> int:

@@ -47,7 +47,7 @@ class BrokerLifecycle:
         self._clock = clock
         self._registry = registry
         self._answer_timeout_ms = answer_timeout_ms
-        self._changed = trio.Event()
+        self._bell = clock.bell()
         # The communication under way.
         self._asking = trio.CancelScope()
         # The milestones of a start, each set for good when it was reached once.
@@ -73,33 +73,33 @@ class BrokerLifecycle:
         return self._core.state >= BrokerState.PENDING_CONTROLLED_SHUTDOWN
 
     def publish(self, changes: ImageChanges, image: MetadataImage, manifest: Manifest) -> None:
-        self._core.image_published(image)
-        self._changed.set()
+        if self._core.image_published(image):
+            self._bell.ring()
 
     def set_ready(self) -> None:
         """Everything is in place to serve: ask to be unfenced."""
         self._core.set_ready()
-        self._changed.set()
+        self._bell.ring()
 
     def begin_shutdown(self) -> None:
         """Ask to be let go; `run` returns when the broker may stop. Idempotent."""
         self._core.begin_shutdown(self._clock.monotonic_ms())
-        self._changed.set()
+        self._bell.ring()
 
     def stop_without_consent(self) -> None:
         """Let `run` return now; what is being asked is not waited for."""
         self._core.stop_without_consent()
-        self._changed.set()
+        self._bell.ring()
         self._asking.cancel()
 
     def cordon(self, directory_ids: tuple[Uuid, ...]) -> None:
         """The directories that get no new partitions are these now."""
         self._core.cordon(directory_ids)
-        self._changed.set()
+        self._bell.ring()
 
     def directory_failed(self, directory_id: Uuid) -> None:
         self._core.directory_failed(directory_id, self._clock.monotonic_ms())
-        self._changed.set()
+        self._bell.ring()
 
     async def run(self) -> None:
         """Live until the broker may stop. Raises RegistrationTimedOut."""
@@ -108,15 +108,15 @@ class BrokerLifecycle:
         core.start(clock.monotonic_ms())
         try:
             while True:
-                self._changed = trio.Event()
+                self._bell.clear()
                 match core.next_step(clock.monotonic_ms()):
                     case Send(request):
                         with trio.CancelScope() as self._asking:
                             await self._ask(request)
                         self._note_milestones()
                     case Wait(until_ms):
-                        with clock.move_on_after((until_ms - clock.monotonic_ms()) / 1000):
-                            await self._changed.wait()
+                        rest_ms = until_ms - clock.monotonic_ms()
+                        await self._bell.wait_until(clock.monotonic() + rest_ms / 1000)
                     case End():
                         return
         finally:

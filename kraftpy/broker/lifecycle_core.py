@@ -232,18 +232,23 @@ class LifecycleCore:
         self._directory_deadlines[directory_id] = deadline_ms
         self._is_urgent = True
 
-    def image_published(self, image: MetadataImage) -> None:
-        """A registration without directories is from before clusters knew of them: amend it."""
+    def image_published(self, image: MetadataImage) -> bool:
+        """Whether there is something to say now.
+
+        A registration without directories is from before clusters knew of them: amend it.
+        """
         registered = image.brokers.get(self._identity.broker_id)
         if (
-            registered is not None
-            and registered.broker_epoch == self.broker_epoch
-            and not registered.log_dirs
-            and self._identity.directory_ids
-            and image.metadata_version >= DIRECTORIES_LEVEL
+            registered is None
+            or registered.broker_epoch != self.broker_epoch
+            or registered.log_dirs
+            or not self._identity.directory_ids
+            or image.metadata_version < DIRECTORIES_LEVEL
         ):
-            self._registers_next = True
-            self._is_urgent = True
+            return False
+        self._registers_next = True
+        self._is_urgent = True
+        return True
 
     # What comes next.
 

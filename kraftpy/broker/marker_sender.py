@@ -59,7 +59,7 @@ class TransactionMarkerSender:
         self._queues = MarkerQueues(self._leader_of)
         self._attempts: dict[MarkerBatch, trio.CancelScope] = {}
         self._is_pumping = False
-        self._pumps_again = False
+        self._pumps_later = False
         self._is_retrying = False
         registry.gauge(_UNKNOWN_DESTINATIONS, lambda: self._queues.waiting_count)
 
@@ -68,8 +68,11 @@ class TransactionMarkerSender:
         return "TransactionMarkerSender"
 
     def send(self, job: MarkerJob, done: Callable[[], None]) -> None:
+        """In a later turn of the loop: the producer is being answered in this one, and should not
+        wait until markers are written. Those of others that are decided now go along.
+        """
         self._queues.add(job, done, self._clock.monotonic_ms())
-        self._pump()
+        self._pump_later()
 
     def cancel(self, shard: int) -> None:
         self._queues.cancel(shard)
@@ -102,16 +105,19 @@ class TransactionMarkerSender:
                 self._start(batch)
         finally:
             self._is_pumping = False
-        if self._queues.has_more and not self._pumps_again:
-            self._pumps_again = True
-            self._nursery.start_soon(self._pump_again, name="transaction-markers-more")
+        if self._queues.has_more:
+            self._pump_later()
         if self._queues.next_retry_ms() is not None and not self._is_retrying:
             self._is_retrying = True
             self._nursery.start_soon(self._retry, name="transaction-markers-retry")
 
-    async def _pump_again(self) -> None:
-        await trio.lowlevel.checkpoint()
-        self._pumps_again = False
+    def _pump_later(self) -> None:
+        if not self._pumps_later:
+            self._pumps_later = True
+            self._nursery.start_soon(self._pump_in_turn, name="transaction-markers-later")
+
+    async def _pump_in_turn(self) -> None:
+        self._pumps_later = False
         self._pump()
 
     def _start(self, batch: MarkerBatch) -> None:

@@ -101,6 +101,10 @@ class MemoryReplicaLog:
         return self._watermarks.recovery_point
 
     @property
+    def unproven_from(self) -> int | None:
+        return None
+
+    @property
     def high_watermark(self) -> int:
         return self._watermarks.high_watermark.offset
 

@@ -43,6 +43,11 @@ class ReplicaLog(Protocol):
         ...
 
     @property
+    def unproven_from(self) -> int | None:
+        """Where the last batch would begin, if it seems to come behind a gap since a crash."""
+        ...
+
+    @property
     def high_watermark(self) -> int: ...
 
     @property

@@ -165,6 +165,11 @@ class ReplicaManager:
         """What the heartbeats tell of deletions."""
         return self._deleted.finished(self.applied)
 
+    @property
+    def told_deletions(self) -> list[Uuid]:
+        """What `deleted_topics` gave the last time, for those who look and must change nothing."""
+        return self._deleted.told
+
     def listen(self, topic: str, roles: RoleListener, commits: CommitListener) -> None:
         """Tell when something changes in a topic: for coordinators, of their internal topics.
 
@@ -395,7 +400,7 @@ class ReplicaManager:
 
     async def _each_partition(self, look: Callable[[Partition], None]) -> None:
         """One that can't be looked at must not keep the others from it (REP-12)."""
-        for number, partition in enumerate(list(self._hosted.partitions()), 1):
+        for number, partition in enumerate(self._hosted.partitions(), 1):
             if self._hosted.online(partition.topic_partition) is partition:
                 try:
                     look(partition)

@@ -283,6 +283,8 @@ class RoleChanges:
 
     async def _each(self, items: Sequence[_T], act: Callable[[_T], Awaitable[None]]) -> None:
         """Act on all of them, several at a time."""
+        if not items:
+            return
         rest = iter(items)
 
         async def work() -> None:

@@ -109,7 +109,8 @@ def assemble_transactions(
         clock,
         machine,
         TRANSACTION_RECORDS,
-        ShardSettings(write_timeout_ms=settings.request_timeout_ms),
+        # Each at once: a producer waits for it, and few share a shard with others at that moment.
+        ShardSettings(append_linger_ms=0, write_timeout_ms=settings.request_timeout_ms),
         load_buffer_bytes=settings.load_buffer_bytes,
         max_batch_bytes=max_batch_bytes,
         buggify=world.buggify,

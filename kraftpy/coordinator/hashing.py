@@ -7,14 +7,19 @@ number has no amount in Java, and counts as zero.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 __all__ = ["partition_for"]
 
 _MASK_32 = 0xFFFFFFFF
 _LOWEST = 0x80000000
+# Names are asked for with each request. Long ones are seldom, and would take memory.
+_KEPT_COUNT = 1024
+_KEPT_MAX_LENGTH = 128
 
 
 def partition_for(name: str, partition_count: int) -> int:
-    number = _java_hash(name)
+    number = _kept_hash(name) if len(name) <= _KEPT_MAX_LENGTH else _java_hash(name)
     if number == _LOWEST:
         return 0
     amount = number if number < _LOWEST else (1 << 32) - number
@@ -28,3 +33,6 @@ def _java_hash(text: str) -> int:
     for high, low in zip(data[::2], data[1::2], strict=True):
         result = (result * 31 + (high << 8 | low)) & _MASK_32
     return result
+
+
+_kept_hash = lru_cache(_KEPT_COUNT)(_java_hash)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.tables import RecordKey, RecordValue
@@ -50,8 +50,7 @@ Reply: TypeAlias = Callable[[_Answer | CoordinatorError], None]
 Settled: TypeAlias = Callable[[CoordinatorError | None], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[_Answer]):
+class Outcome(NamedTuple, Generic[_Answer]):
     records: Sequence[CoordinatorRecord] = ()
     # None if somebody else replies, or if nobody waits.
     answer: _Answer | None = None

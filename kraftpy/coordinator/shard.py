@@ -28,7 +28,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from typing import Final, TypeVar
@@ -323,7 +322,7 @@ class Shard(CollectingShard[_Machine]):
                     inner(error)
                 retry(error)
 
-            return replace(outcome, settled=settled)
+            return outcome._replace(settled=settled)
 
         self._write(operation, retry)
 

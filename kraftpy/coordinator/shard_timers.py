@@ -44,8 +44,12 @@ class ShardTimers:
         self._by_key: dict[str, ShardTimer] = {}
 
     def schedule(self, key: str, delay_ms: int, operation: Callable[[], Outcome[None]]) -> None:
-        self.cancel(key)
-        task = self._by_key[key] = ShardTimer(key, operation, self._rings)
+        task = self._by_key.get(key)
+        if task is not None and task.is_pending:
+            task.operation = operation
+        else:
+            # One that has rung, but whose event has not run yet, must find that it is outdated.
+            task = self._by_key[key] = ShardTimer(key, operation, self._rings)
         self._timer.add(task, delay_ms)
 
     def cancel(self, key: str) -> None:

@@ -101,7 +101,9 @@ async def forwarding_cluster(
     async with memory_places() as places, trio.open_nursery() as nursery:
         async with _controller(places, nursery) as cluster:
             world = places.world("broker")
-            channel = ControllerChannel(world, nursery, lambda: cluster.leader, SETTINGS)
+            channel = ControllerChannel(
+                world, nursery, lambda: cluster.leader, lambda _: None, SETTINGS
+            )
             forwarder = Forwarder(channel, nursery)
             creation = None
             if template is not None:

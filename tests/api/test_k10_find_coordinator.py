@@ -142,6 +142,7 @@ def test_kinds_of_keys() -> None:
         ("grüße 😀", 50, 34),
         ("zzzzzzz", 7, 4),
         ("polygenelubricants", 50, 0),
+        ("a long name " * 20, 50, 20),
     ],
 )
 def test_names_are_in_the_partitions_that_kafka_would_put_them(

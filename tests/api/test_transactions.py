@@ -27,6 +27,7 @@ from kraftpy.protocol.schema.k24_add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from kraftpy.protocol.schema.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
+from kraftpy.protocol.schema.k26_end_txn import EndTxnRequest
 from kraftpy.protocol.schema.k27_write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -72,6 +73,32 @@ async def test_a_transaction_from_beginning_to_end(autojump_clock: object) -> No
         await broker.end(third)
         await broker.settle()
         assert broker.stable_values() == [b"1", b"4"]
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_a_producer_does_not_wait_for_markers(
+    is_commit: bool, autojump_clock: object
+) -> None:
+    """The end is appended within the request's own turn, and answered as soon as it is committed,
+    which is at once with one replica. Only then are markers written."""
+    async with transaction_broker() as broker:
+        producer = await broker.producer()
+        assert await broker.send(producer, b"1") == 0
+        assert await broker.send(producer, b"2", index=1) == 0
+        logs = [broker.rig.partition("a", index).log for index in (0, 1)]
+        asked = broker.begin(
+            EndTxnRequest(
+                transactional_id=ID,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                committed=is_commit,
+            ),
+            5,
+        )
+        assert asked.response.error_code == 0
+        assert [log.log_end_offset for log in logs] == [1, 1]
+        await broker.settle()
+        assert [log.log_end_offset for log in logs] == [2, 2]
 
 
 async def test_a_client_of_version_1(autojump_clock: object) -> None:
@@ -265,6 +292,16 @@ async def test_an_unknown_partition_keeps_all_out(autojump_clock: object) -> Non
             ("a", 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
             ("a", 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        assert (await describe(broker, ID)).transaction_state == "Empty"
+
+
+async def test_clients_add_no_internal_topic(autojump_clock: object) -> None:
+    async with transaction_broker() as broker:
+        producer = await broker.producer()
+        assert await broker.add(producer, {"a": [0], "__transaction_state": [0]}) == {
+            ("a", 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
+            ("__transaction_state", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         }
         assert (await describe(broker, ID)).transaction_state == "Empty"
 

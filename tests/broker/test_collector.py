@@ -13,7 +13,9 @@ from kraftpy.broker.collector import collector_at_rest, look_at_everything
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
+    """What coordinators of earlier tests had loaded is passed over no longer."""
     was_enabled = gc.isenabled()
+    gc.unfreeze()
     yield
     gc.unfreeze()
     if was_enabled:

@@ -12,6 +12,7 @@ from fetch_rig import Fetcher, carry_out, data, follower, memory_log_of
 from kraftpy.broker.fetch_state import truncation_offset
 from kraftpy.broker.fetcher_core import Phase
 from kraftpy.broker.fetcher_steps import Fetch, FindOffsets, Flush, Idle, Restart, Truncate
+from kraftpy.broker.memory_replica_log import MemoryReplicaLog
 from kraftpy.broker.partition import Partition
 from kraftpy.log.errors import StorageError
 from kraftpy.protocol.errors import ErrorCode
@@ -31,6 +32,23 @@ def with_records(count: int, *, epoch: int = 4) -> Partition:
     for offset in range(count):
         partition.log.append_as_follower(batches(b"v", base_offset=offset, epoch=epoch), 5)
     return partition
+
+
+def test_a_last_batch_that_may_not_be_in_its_place_is_fetched_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No CRC covers its offset, and after a crash nothing behind it bears that out."""
+    partition = with_records(3)
+    partition.log.append_as_follower(batches(b"v", base_offset=7, epoch=4), 5)
+    unproven = property(lambda log: 3 if log.log_end_offset == 8 else None)
+    monkeypatch.setattr(MemoryReplicaLog, "unproven_from", unproven)
+    fetcher = Fetcher(partition)
+    (change,) = fetcher.changes()
+    assert isinstance(change, Truncate)
+    assert change.offset == 3
+    carry_out(change)
+    fetcher.core.changed(change, 0)
+    assert fetcher.asked()[0].fetch_offset == 3
 
 
 # Requests.

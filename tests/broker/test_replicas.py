@@ -153,8 +153,10 @@ async def test_deleted_topics_are_unlinked_and_reported(rig: Rig, autojump_clock
         assert rig.logs.get(("t", 0)) is None
         assert rig.replicas.deleted_topics() == []
         await trio.sleep(61)
+        assert rig.replicas.told_deletions == []
         assert rig.replicas.deleted_topics() == [topic_id("t")]
         assert rig.replicas.deleted_topics() == [topic_id("t")]
+        assert rig.replicas.told_deletions == [topic_id("t")]
 
 
 async def test_a_topic_of_the_same_name_is_another_one(rig: Rig, autojump_clock: object) -> None:

@@ -470,6 +470,26 @@ def test_a_timer_that_was_replaced_or_cancelled_does_nothing() -> None:
     assert not timers.is_scheduled("a")
 
 
+def test_a_timer_that_starts_anew_after_it_has_rung_rings_once() -> None:
+    """CRT-22: its event of before, which waits, is not taken for the new one's."""
+    rig = make_rig()
+    rung: list[str] = []
+    timers = rig.machine.context.timers
+    timers.schedule("a", 50, partial(_ring, rung, "first"))
+
+    def start_anew_while_it_rings(machine: NumberMachine) -> Outcome[str]:
+        rig.clock.now_ms += 50
+        rig.flush()
+        timers.schedule("a", 100, partial(_ring, rung, "second"))
+        return Outcome(answer="")
+
+    rig.write(start_anew_while_it_rings)
+    rig.advance(99)
+    assert rung == []
+    rig.advance(1)
+    assert rung == ["second"]
+
+
 @pytest.mark.parametrize("fails_in", ["append", "operation"])
 def test_a_timer_that_fails_is_tried_again(fails_in: str) -> None:
     """CRT-23."""

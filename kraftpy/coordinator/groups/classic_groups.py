@@ -12,7 +12,7 @@ members may have come in between: they are told (`_guarded`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from kraftpy.coordinator.groups.classic_bridge import ClassicMembers
 from kraftpy.coordinator.groups.classic_group import ClassicGroup, ClassicState
@@ -320,4 +320,5 @@ def _with_answer(outcome: Outcome[None], answer: _Response) -> Outcome[_Response
 
 
 def _without_answer(outcome: Outcome[None]) -> Outcome[JoinGroupResponse]:
-    return Outcome(outcome.records, None, outcome.settled)
+    """The answer comes by the reply that the group has; an outcome of None is one without."""
+    return cast("Outcome[JoinGroupResponse]", outcome)

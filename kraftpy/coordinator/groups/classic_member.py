@@ -45,7 +45,7 @@ def protocols_of(given: Iterable[JoinGroupRequestProtocol]) -> tuple[JoinProtoco
     by_name: dict[str, bytes] = {}
     for each in given:
         by_name.setdefault(each.name, bytes(each.metadata))
-    return tuple(JoinProtocol(name, metadata) for name, metadata in by_name.items())
+    return tuple(map(JoinProtocol._make, by_name.items()))
 
 
 def new_member_id(prefix: str, random: Random) -> str:
@@ -53,18 +53,25 @@ def new_member_id(prefix: str, random: Random) -> str:
     return f"{prefix[:_PREFIX_MAX_LENGTH]}-{hyphenated_uuid(random_uuid(random))}"
 
 
-class JoinCall(NamedTuple):
+class JoinCall:
     """A JoinGroup, who sends it, and who wants the answer."""
 
-    request: JoinGroupRequest
-    api_version: int
-    client_id: str
-    client_host: str
-    reply: JoinReply
+    __slots__ = ("api_version", "client_host", "client_id", "protocols", "reply", "request")
 
-    @property
-    def protocols(self) -> tuple[JoinProtocol, ...]:
-        return protocols_of(self.request.protocols)
+    def __init__(
+        self,
+        request: JoinGroupRequest,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        reply: JoinReply,
+    ) -> None:
+        self.request = request
+        self.api_version = api_version
+        self.client_id = client_id
+        self.client_host = client_host
+        self.reply = reply
+        self.protocols = protocols_of(request.protocols)
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -156,5 +163,6 @@ class ClassicMember:
 
     def park_sync(self, reply: SyncReply) -> None:
         """Keep a SyncGroup until there is an assignment. One from before is not waited for."""
-        self.answer_sync(CoordinatorError(ErrorCode.REBALANCE_IN_PROGRESS))
+        if self.sync_reply is not None:
+            self.answer_sync(CoordinatorError(ErrorCode.REBALANCE_IN_PROGRESS))
         self.sync_reply = reply

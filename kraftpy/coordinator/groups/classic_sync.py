@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import partial
+from typing import Final
 
 from kraftpy.coordinator.groups.classic_group import ClassicGroup, ClassicState
 from kraftpy.coordinator.groups.classic_member import ClassicMember, SyncReply
@@ -19,6 +20,8 @@ from kraftpy.protocol.schema.k14_sync_group import SyncGroupRequest, SyncGroupRe
 __all__ = ["ClassicAssignments"]
 
 log = logging.getLogger(__name__)
+
+_WAITS: Final[Outcome[SyncGroupResponse]] = Outcome()
 
 
 class ClassicAssignments:
@@ -45,7 +48,7 @@ class ClassicAssignments:
             return Outcome(answer=_answer(group, member))
         member.park_sync(reply)
         if member.member_id != group.leader_id or group.is_storing_assignment:
-            return Outcome()
+            return _WAITS
         return self._store(group, request)
 
     def _store(self, group: ClassicGroup, request: SyncGroupRequest) -> Outcome[SyncGroupResponse]:
