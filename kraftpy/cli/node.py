@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from kraftpy.cli.failure import EXIT_INVARIANT, EXIT_USAGE, CommandFailed
+from kraftpy.cli.put_off import put_off
 
 if TYPE_CHECKING:
     from kraftpy.config import NodeConfig
@@ -85,6 +86,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    put_off("ssl", "hmac")
     if options.config is not None:
         return _run(options, _load_config(options))
     with tempfile.TemporaryDirectory(prefix="kraftpy-node-") as data_dir:

@@ -7,9 +7,12 @@ disks fail. Whatever must never be is checked all the time; `run` says which see
 examples:
   kraftpy sim run --seeds 100 --jobs 2              whole clusters under a hundred seeds
   kraftpy sim run --seeds 1000 --level quorum       the Raft quorum alone, which is much quicker
+  kraftpy sim run --for 3600 --jobs 2               as many as an hour has room for
   kraftpy sim replay 4711                           one run again; the last line is its digest
   kraftpy sim replay 4711 --until 3200              and what happened before its event 3200
   kraftpy sim replay 4711 --trace n2,__cluster      events with these words
+  kraftpy sim run --seeds 500 --marks marks.json    and note which rare events were reached
+  kraftpy sim marks marks.json                      is there one that was not for a week?
   kraftpy sim shrink 4711                           fewer faults, fewer features, the same failure
 
 Exit codes: 0 all was well; 1 something was violated; 2 the command line is wrong.
@@ -22,7 +25,9 @@ import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import count as count_from
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kraftpy.cli.failure import EXIT_FAILED
@@ -43,6 +48,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     running.add_argument("--seeds", type=_count, default=20, metavar="N", help="how many (20)")
     running.add_argument("--first-seed", type=int, default=0, metavar="S", help="the first one (0)")
     running.add_argument("--jobs", type=_count, default=1, metavar="J", help="processes (1)")
+    running.add_argument(
+        "--for",
+        dest="for_seconds",
+        type=_seconds,
+        metavar="SECONDS",
+        help="as many seeds as begin in that time, instead of --seeds",
+    )
+    running.add_argument(
+        "--marks", metavar="FILE", help="note there which rare events were reached, and when"
+    )
     running.add_argument("--fail-fast", action="store_true", help="stop at the first failure")
     replaying = verbs.add_parser("replay", help="one seed again, with what happened")
     replaying.add_argument("seed", type=int)
@@ -60,6 +75,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     shrinking.add_argument("seed", type=int)
     shrinking.add_argument(
         "--budget", type=_count, default=200, metavar="N", help="runs to spend at most (200)"
+    )
+    marking = verbs.add_parser("marks", help="rare events, and when seeds have reached them last")
+    marking.add_argument("file", help="what `run --marks` has written")
+    marking.add_argument(
+        "--days", type=float, default=7.0, help="for so long, none may be without a seed (7)"
     )
     for verb in (running, replaying, shrinking):
         verb.add_argument(
@@ -81,12 +101,22 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise ArgumentTypeError(f"{text!r} is no time")
+    return seconds
+
+
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word for word in text.split(",") if word)
 
 
 def run(options: Namespace) -> int:
-    verbs = {"run": _run, "replay": _replay, "shrink": _shrink}
+    verbs = {"run": _run, "replay": _replay, "shrink": _shrink, "marks": _show_marks}
     return verbs[options.verb](options)
 
 
@@ -100,15 +130,18 @@ def _size(options: Namespace) -> Size:
 def _run_seed(level: str, seed: int, size: Size) -> SeedReport:
     """In a process of its own, perhaps."""
     from kraftpy.sim.levels import find_level
+    from kraftpy.sim.marks import marking
 
-    return find_level(level).run(seed, size, range(0))
+    with marking() as marks:
+        report = find_level(level).run(seed, size, range(0))
+    return replace(report, figures={**report.figures, "marks": marks})
 
 
 # run
 
 
 def _run(options: Namespace) -> int:
-    tally = _Tally(options.seeds)
+    tally = _Tally(None if options.for_seconds is not None else options.seeds)
     for report in _reports(options):
         tally.add(report)
         if options.format == "json":
@@ -119,26 +152,48 @@ def _run(options: Namespace) -> int:
             break
         tally.show_progress()
     tally.end()
+    if options.marks is not None:
+        _note_marks(options.marks, options.level, tally.marks)
     if options.format == "text":
         print("\n".join([tally.text(), *tally.coverage()]))
     return EXIT_FAILED if tally.failures else 0
 
 
+def _seeds(options: Namespace) -> Iterator[int]:
+    if options.for_seconds is None:
+        yield from range(options.first_seed, options.first_seed + options.seeds)
+        return
+    ends_at = time.monotonic() + options.for_seconds
+    for seed in count_from(options.first_seed):
+        yield seed
+        if time.monotonic() >= ends_at:
+            return
+
+
 def _reports(options: Namespace) -> Iterator[SeedReport]:
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    seeds = _seeds(options)
     size = _size(options)
     if options.jobs == 1:
         for seed in seeds:
             yield _run_seed(options.level, seed, size)
         return
-    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
     from multiprocessing import get_context
 
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        waiting = [pool.submit(_run_seed, options.level, seed, size) for seed in seeds]
+        waiting: set[Future[SeedReport]] = set()
+
+        def begin(most: int) -> None:
+            """No more than the processes can have at once and next: time may be over by then."""
+            for seed in islice(seeds, most):
+                waiting.add(pool.submit(_run_seed, options.level, seed, size))
+
+        begin(2 * options.jobs)
         try:
-            for future in as_completed(waiting):
-                yield future.result()
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                begin(len(done))
+                yield from sorted((each.result() for each in done), key=lambda each: each.seed)
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -146,12 +201,15 @@ def _reports(options: Namespace) -> Iterator[SeedReport]:
 class _Tally:
     """What was done so far, and how fast."""
 
-    def __init__(self, seeds: int) -> None:
-        self._seeds = seeds
+    def __init__(self, seeds: int | None) -> None:
+        """Without a number, time says when it is enough."""
+        self._seeds = "" if seeds is None else f" of {seeds}"
         self._began = self._shown = time.monotonic()
         self.done = self.failures = self.steps = 0
         self.virtual_seconds = self.processor_seconds = 0.0
         self._buggified: dict[str, int] = {}
+        # Of rare events, the last seed that has reached each.
+        self.marks: dict[str, int] = {}
 
     def add(self, report: SeedReport) -> None:
         self.done += 1
@@ -159,6 +217,7 @@ class _Tally:
         self.steps += report.steps
         self.virtual_seconds += report.virtual_seconds
         self.processor_seconds += report.processor_seconds
+        self.marks |= dict.fromkeys(report.figures.get("marks", {}), report.seed)
         for site, count in report.figures.get("buggified", {}).items():
             self._buggified[site] = self._buggified.get(site, 0) + count
 
@@ -166,22 +225,29 @@ class _Tally:
         seconds = max(time.monotonic() - self._began, 0.001)
         processor_seconds = max(self.processor_seconds, 0.001)
         return (
-            f"{self.done} of {self._seeds} seeds, {self.done / seconds:.2f} seeds/s,"
+            f"{self.done}{self._seeds} seeds, {self.done / seconds:.2f} seeds/s,"
             f" {self.virtual_seconds / 3600:.2f} simulated hours"
             f" ({self.virtual_seconds / processor_seconds:,.0f} times real time),"
             f" {self.steps / processor_seconds:,.0f} steps/s a processor, {self.failures} failed"
         )
 
     def coverage(self) -> list[str]:
-        """Of the places where the product makes rare choices, those that have made none."""
+        """Of rare events, those that were not reached; and of the places where the product makes
+        rare choices, those that have made none.
+        """
+        from kraftpy.sim.marks import MARKS
+
+        unreached = [mark.name for mark in MARKS if mark.name not in self.marks]
+        lines = [f"{len(self.marks)} of {len(MARKS)} rare events were reached"]
+        lines += [f"  not reached: {'; '.join(unreached)}"] if unreached else []
         if not self._buggified:
-            return []
+            return lines
         from kraftpy.sim.buggify import product_sites
 
         sites = product_sites()
         silent = [site for site in sites if not self._buggified.get(site)]
         made = f"rare choices were made at {len(sites) - len(silent)} of {len(sites)} sites"
-        return [made, *([f"  none at: {', '.join(silent)}"] if silent else [])]
+        return [*lines, made, *([f"  none at: {', '.join(silent)}"] if silent else [])]
 
     def show_progress(self) -> None:
         """On standard error: in place on a terminal, now and then elsewhere."""
@@ -195,6 +261,38 @@ class _Tally:
     def end(self) -> None:
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+# marks
+
+
+def _note_marks(path: str, level: str, seeds: dict[str, int]) -> None:
+    from pathlib import Path
+
+    from kraftpy.sim.marks import Ledger
+
+    file = Path(path)
+    ledger = Ledger(file.read_text() if file.exists() else "")
+    for name, seed in seeds.items():
+        ledger.note({name: 1}, level, seed, time.time())
+    file.write_text(ledger.text())
+
+
+def _show_marks(options: Namespace) -> int:
+    from pathlib import Path
+
+    from kraftpy.sim.marks import Ledger
+
+    try:
+        ledger = Ledger(Path(options.file).read_text())
+    except (OSError, ValueError) as error:
+        print(f"kraftpy: {options.file}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    print("\n".join(ledger.lines(time.time())))
+    unreached = ledger.unreached(options.days, time.time())
+    if unreached:
+        print(f"not reached for {options.days:g} days: {'; '.join(unreached)}")
+    return EXIT_FAILED if unreached else 0
 
 
 def _as_json(report: SeedReport) -> dict[str, object]:

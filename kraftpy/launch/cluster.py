@@ -225,6 +225,8 @@ class Cluster:
         self._move = move
         # Whether a port that was lost is no reason to give up, yet.
         self._may_move = False
+        # What runs single nodes from their next start on, in place of what runs the others.
+        self.commands: dict[int, Sequence[str]] = {}
         self._runs: dict[int, _Run] = {}
         # Set, and replaced by a new one, when a process has ended.
         self._next_end = trio.Event()
@@ -344,7 +346,7 @@ class Cluster:
         log_start = self._log_size(plan)
         process = await self._processes.spawn(
             [
-                *(*plan.place.prefix, *self._spec.command),
+                *(*plan.place.prefix, *self.commands.get(plan.node_id, self._spec.command)),
                 *(plan.config_path, "--ready-file", plan.ready_path),
             ],
             environment=_without_settings(self._processes.environment),

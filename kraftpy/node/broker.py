@@ -27,7 +27,7 @@ import trio
 from kraftpy.api.data_handlers import data_handlers
 from kraftpy.api.handler import Handler
 from kraftpy.api.served import metadata_handlers
-from kraftpy.broker.controller_channel import ActiveController, ControllerChannel
+from kraftpy.broker.controller_channel import ActiveController, ControllerChannel, WatchController
 from kraftpy.broker.forwarder import Forwarder
 from kraftpy.broker.lifecycle import BrokerLifecycle
 from kraftpy.broker.lifecycle_core import BrokerIdentity, LifecycleCore
@@ -89,6 +89,7 @@ class BrokerPart:
     # Data directories that can be used. Their locks are held.
     directories: tuple[str, ...]
     active_controller: ActiveController
+    watch_controller: WatchController
     suspects: SuspectedBrokers
     # What clients are served by, from the moment at which they may be.
     handlers: list[Handler] = field(default_factory=list)
@@ -357,7 +358,9 @@ class BrokerPart:
             client_id=f"broker-{config.node_id}-{purpose}",
             request_timeout_ms=config.get_int("controller.socket.timeout.ms"),
         )
-        return ControllerChannel(self.world, nursery, self.active_controller, settings)
+        return ControllerChannel(
+            self.world, nursery, self.active_controller, self.watch_controller, settings
+        )
 
     def _producer_ids(self, nursery: trio.Nursery, lifecycle: BrokerLifecycle) -> ProducerIds:
         return ProducerIds(

@@ -245,7 +245,13 @@ class Node:
         settings = ClientSettings(client_id=f"controller-{node_id}-registration")
         return ControllerRegistrar(
             self._world,
-            ControllerChannel(self._world, nursery, quorum.active_controller, settings),
+            ControllerChannel(
+                self._world,
+                nursery,
+                quorum.active_controller,
+                quorum.driver.watch_leader,
+                settings,
+            ),
             node_id,
             random_uuid(self._world.rng.stream("controller incarnation")),
             self._endpoints(addresses.controllers),
@@ -292,6 +298,7 @@ class Node:
             ),
             directories=directories,
             active_controller=quorum.active_controller,
+            watch_controller=quorum.driver.watch_leader,
             suspects=suspects,
         )
 

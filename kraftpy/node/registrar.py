@@ -63,7 +63,8 @@ class ControllerRegistrar:
         self._is_missing = image.metadata_version >= CONTROLLER_REGISTRATION_LEVEL and (
             registered is None or registered.incarnation_id != self._incarnation_id
         )
-        self._changed.set()
+        if self._is_missing:
+            self._changed.set()
 
     async def run(self) -> None:
         backoff = Backoff(
@@ -73,15 +74,16 @@ class ControllerRegistrar:
         )
         while True:
             while not self._is_missing:
-                await self._wait_for_news()
+                await self._until_missing()
             await self._world.dawdle("controller-registers-late")
             if await self._register():
                 backoff.succeeded()
-                await self._wait_for_news()
+                await self._until_missing()
             else:
                 await self._world.clock.sleep(backoff.failed() / 1000)
 
-    async def _wait_for_news(self) -> None:
+    async def _until_missing(self) -> None:
+        """The next metadata in which it is not."""
         self._changed = trio.Event()
         await self._changed.wait()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from compat.node_process import LISTENERS, NodeProcess, running_node
+from support.ports import unused_ports
 
 from kraftpy.api.api_keys import BROKER_LISTENER_APIS
 from kraftpy.cli.main import main
@@ -58,7 +59,7 @@ def test_signals_stop_it_cleanly(node: NodeProcess, number: int) -> None:
     with BlockingConnection(node.listeners["broker"]) as connection:
         connection.request(MetadataRequest())
         node.process.send_signal(number)
-        assert node.process.wait(20) == 0
+        assert node.process.wait(60) == 0
     assert "node is down" in node.log()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(node.listeners["broker"])
@@ -167,18 +168,24 @@ def test_unknown_key_is_a_warning(tmp_path: Path) -> None:
 
 def test_broken_invariant_is_exit_code_70(tmp_path: Path) -> None:
     """NET-53."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", BREAKS_DOWN, "node", "--set", LISTENERS],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    host, port = line.strip().removeprefix("bootstrap.servers=").split(":")
-    with BlockingConnection((host, int(port))) as connection, pytest.raises(ConnectionError):
-        connection.request(MetadataRequest())
-    _, said = process.communicate(timeout=20)
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            host, port = line.strip().removeprefix("bootstrap.servers=").split(":")
+            with (
+                BlockingConnection((host, int(port))) as connection,
+                pytest.raises(ConnectionError),
+            ):
+                connection.request(MetadataRequest())
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 70
     assert "CRITICAL cli.node node=1 a broken invariant stops the node" in said
     assert "two-leaders" in said
@@ -186,12 +193,9 @@ def test_broken_invariant_is_exit_code_70(tmp_path: Path) -> None:
 
 def test_ports_for_development() -> None:
     """All as wanted if all are free; otherwise none of them, and no number twice."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        socket.create_server(("127.0.0.1", 0)) as other,
-    ):
-        busy, free = taken.getsockname()[1], other.getsockname()[1]
-        other.close()
+    free = unused_ports(1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        busy = taken.getsockname()[1]
         assert choose_ports("127.0.0.1", (free,)) == [free]
         chosen = choose_ports("127.0.0.1", (free, busy))
         assert len(set(chosen)) == 2

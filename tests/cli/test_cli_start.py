@@ -9,11 +9,17 @@ import subprocess
 import sys
 
 import pytest
+from compat.node_process import LISTENERS
 
 # trio alone takes a tenth of a second; the others are a node's, or stand for a whole family.
 HEAVY = ["trio", "kraftpy.node", "kraftpy.net.server", "kraftpy.world.real", "asyncio", "logging"]
 PROTOCOL = ["kraftpy.protocol.registry", "kraftpy.client.core"]
 CONFIG = ["kraftpy.config.definitions"]
+# `_ssl` and `_hashlib` are OpenSSL; `email` and its like come with importlib.metadata.
+UNUSED = [
+    *("_ssl", "_hashlib", "importlib.metadata", "email", "asyncio"),
+    *("re2", "lz4", "zstandard", "cramjam", "h11"),
+]
 
 REPORT = """
 import json, sys
@@ -68,10 +74,23 @@ def test_package_imports_nothing() -> None:
     assert done.stdout.strip() == "{'kraftpy'}"
 
 
-def test_a_node_starts_without_what_only_some_groups_need() -> None:
-    """RE2 comes with the first group that subscribes by a pattern."""
-    code = "import sys, kraftpy.cli.node, kraftpy.node; print('re2' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+def test_a_node_loads_only_what_it_uses() -> None:
+    """From its start to its end: this is memory of every idle node, not time alone.
+
+    OpenSSL comes with TLS, with a password and with the first log that is compacted, RE2 with the
+    first group that subscribes by a pattern, a codec with the first batch in it.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", REPORT, "node", "--stop-with-parent", "--set", LISTENERS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    assert done.stdout.strip() == "False"
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("bootstrap.servers=")
+    # Its input ends here.
+    _, said = process.communicate(timeout=60)
+    imported = json.loads(said.splitlines()[-1])
+    assert "kraftpy.node.node" in imported
+    assert [name for name in UNUSED if name in imported] == []

@@ -147,12 +147,13 @@ async def test_a_node_that_dies_later_is_reported_and_the_others_go_on(tmp_path:
 
 
 async def test_a_node_that_does_not_become_ready(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"not ready after 3 s: 1\n(.*\n)*  node 1 runs"):
+    with pytest.raises(LaunchError, match=r"not ready after 8 s: 1\n(.*\n)*  node 1 runs"):
         async with stub_cluster(
             tmp_path,
             shape=combined_shape(1),
             settings={"stub.1": "never-ready"},
-            ready_timeout_seconds=3,
+            # It has to have said something by then.
+            ready_timeout_seconds=8,
         ) as cluster:
             await cluster.start()
 
@@ -194,7 +195,8 @@ async def test_controllers_stop_when_the_brokers_have(tmp_path: Path) -> None:
         Watching(),
         shape=split_shape(controllers=1, brokers=1),
         settings={"stub.1": "deaf"},
-        stop_timeout_seconds=1,
+        # Enough for the controller, which is not deaf.
+        stop_timeout_seconds=5,
     ) as cluster:
         await cluster.start()
     assert alive_meanwhile == [(1, True)]
