@@ -17,7 +17,7 @@ __all__ = ["FaultyClock"]
 
 
 class FaultyClock:
-    __slots__ = ("_clock", "_faults", "monotonic", "monotonic_ms", "sleep", "sleep_until")
+    __slots__ = ("_clock", "_faults", "bell", "monotonic", "monotonic_ms", "sleep", "sleep_until")
 
     def __init__(self, clock: Clock, faults: NodeFaults) -> None:
         self._clock = clock
@@ -25,6 +25,7 @@ class FaultyClock:
         # Asked for with every request: no call of ours lies between.
         self.monotonic = clock.monotonic
         self.monotonic_ms = clock.monotonic_ms
+        self.bell = clock.bell
         self.sleep = clock.sleep
         self.sleep_until = clock.sleep_until
 

@@ -167,6 +167,11 @@ class FaultyDisk:
         self.faults.check_disk("write", path)
         await self._disk.remove_directory(path)
 
+    async def remove_tree(self, path: str) -> None:
+        for name in await self.list_directory(path):
+            await self.unlink(f"{path}/{name}")
+        await self.remove_directory(path)
+
     async def list_directory(self, path: str) -> list[str]:
         await self.wait("read", path)
         return await self._disk.list_directory(path)

@@ -28,6 +28,7 @@ __all__ = [
     "NodeFault",
     "PowerLoss",
     "SlowDisk",
+    "StrayWrite",
     "TornWrite",
     "Wipe",
     "api_key_of",
@@ -181,11 +182,22 @@ class CutTail:
             raise ValueError(f"{self.count} bytes are none")
 
 
+@dataclass(frozen=True, slots=True)
+class StrayWrite:
+    """A part of a log file of a node that does not run stands at another place of it, over what
+    was there. Which part and where is drawn from `seed`.
+    """
+
+    name: ClassVar[str] = "stray-write"
+    node: int
+    seed: int = 0
+
+
 DiskFault: TypeAlias = DiskFull | DiskError | TornWrite | SlowDisk | PowerLoss
 ClockFault: TypeAlias = ClockJump | ClockStrobe
 NodeFault: TypeAlias = FailNext | DiskFault | ClockFault
 """What a node has to be told."""
-FileFault: TypeAlias = Wipe | FlipBits | CutTail
+FileFault: TypeAlias = Wipe | FlipBits | CutTail | StrayWrite
 """What befalls a node that does not run."""
 
 

@@ -52,6 +52,7 @@ from kraftpy.faults.inside import (
     NodeFault,
     PowerLoss,
     SlowDisk,
+    StrayWrite,
     TornWrite,
     Wipe,
     api_key_of,
@@ -105,6 +106,8 @@ __all__ = [
     "RollingRestart",
     "SlowDisk",
     "Stop",
+    "StrayWrite",
+    "SwitchVersion",
     "TornWrite",
     "Wipe",
     "api_key_of",
@@ -162,6 +165,16 @@ class RollingRestart:
 
     name: ClassVar[str] = "rolling-restart"
     nodes: Nodes
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchVersion:
+    """The node is stopped in good order, and goes on as the other version of the software; if it
+    is that already, as the usual one.
+    """
+
+    name: ClassVar[str] = "switch-version"
+    node: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,16 +289,25 @@ class Heal:
 
 
 ProcessFault: TypeAlias = (
-    Kill | Stop | Restart | Pause | Resume | RollingRestart | NoDescriptors | BusyMachine
+    Kill
+    | Stop
+    | Restart
+    | Pause
+    | Resume
+    | RollingRestart
+    | SwitchVersion
+    | NoDescriptors
+    | BusyMachine
 )
 LinkFault: TypeAlias = Partition | OneWay | Delay | CutClients | Reset | Hold
 Fault: TypeAlias = ProcessFault | LinkFault | NodeFault | FileFault | AdministrativeFault | Heal
 
 _CLASSES: Final[tuple[type[Fault], ...]] = (
-    *(Kill, Stop, Restart, Pause, Resume, RollingRestart, NoDescriptors, BusyMachine),
+    *(Kill, Stop, Restart, Pause, Resume, RollingRestart, SwitchVersion),
+    *(NoDescriptors, BusyMachine),
     *(Partition, OneWay, Delay, CutClients, Reset, Hold),
     *(FailNext, DiskFull, DiskError, TornWrite, SlowDisk, PowerLoss),
-    *(ClockJump, ClockStrobe, Wipe, FlipBits, CutTail),
+    *(ClockJump, ClockStrobe, Wipe, FlipBits, CutTail, StrayWrite),
     *(ElectLeaders, Reassign, CancelReassignments, RecreateTopic, ChangeConfig),
     *(Decommission, RemoveVoter, AddVoter, Hijack, Heal),
 )

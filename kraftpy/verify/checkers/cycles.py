@@ -196,16 +196,21 @@ class _Search:
         }
         length = {start: 1}
         queue = deque([start])
+        ways = [
+            (kind, self._graph.edges[kind], self._bits.get(kind, 0)) for kind in self._kind.edges
+        ]
         while queue:
             state = queue.popleft()
             vertex, passed = state
             if vertex == source and passed == wanted:
                 return self._trace(source, state, came)
             costs = 0 if self._graph.is_instant(vertex) else 1
-            for kind in self._kind.edges:
-                for successor in self._after(vertex, kind, members):
+            for kind, edges, bit in ways:
+                for successor in edges[vertex] if vertex < len(edges) else ():
+                    if successor not in members:
+                        continue
                     self._steps += 1
-                    reached = (successor, passed | self._bits.get(kind, 0))
+                    reached = (successor, passed | bit)
                     if reached not in length or length[state] + costs < length[reached]:
                         length[reached] = length[state] + costs
                         came[reached] = (state, kind)

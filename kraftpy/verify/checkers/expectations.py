@@ -56,6 +56,8 @@ class Expectations:
     """Every transaction has a producer epoch of its own, so an epoch has one outcome."""
     copy_inputs: tuple[int, ...] = ()
     """Keys of which every value must be copied exactly once, in order (W5)."""
+    is_drained: bool = True
+    """The copying came to its end when all was well again."""
     bank_total: int | None = None
     """The sum of all accounts (W6)."""
     compacted: bool = False

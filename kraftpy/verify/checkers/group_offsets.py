@@ -208,7 +208,7 @@ def _commits_ahead(versions: Versions, commits: CommitTable) -> Iterator[Anomaly
         elif data is not None:
             member.end(data.polls)
             member.may_commit_all |= operation.gave_up_keys or operation.type == "info"
-        elif operation.f in ("crash", "leave", "subscribe", "assign"):
+        elif operation.f in ("crash", "leave", "close", "subscribe", "assign"):
             member.may_commit_all |= operation.f != "subscribe" or bool(member.at_last)
         elif operation.f == "committed" and operation.type == "ok":
             group = operation.meta.get("group", "")

@@ -11,7 +11,8 @@ moved by a rebalance while the operation ran.
 Between operations of a process: A15 `poll-skip` and A16 `nonmonotonic-poll` from the last read of
 its previous ok operation, or from the beginning if it went there; A19 `nonmonotonic-send`.
 Operations that are not ok do not move the position, because clients rewind. `assign` and
-`subscribe` forget keys that are not in the new list; a rebalance forgets the keys that it moves. A
+`subscribe` forget keys that are not in the new list, and all when one follows the other: who leaves
+a group, or joins it, goes on where the group is. A rebalance forgets the keys that it moves. A
 process that subscribes may find its position moved at any time, so A15 and A16 are allowed to it.
 
 Between processes: A20 `realtime-send`, a send landed at or below an offset that had been acked or
@@ -157,9 +158,11 @@ class _Positions:
     def take_subscription(self, operation: Operation) -> None:
         if operation.type == "fail":
             return
-        self.is_subscribed = operation.f == "subscribe"
+        was_subscribed, self.is_subscribed = self.is_subscribed, operation.f == "subscribe"
         if operation.meta.get("seek_to_beginning"):
             self.reads = dict.fromkeys(operation.value, (BEGINNING, None))
+        elif was_subscribed != self.is_subscribed:
+            self.reads = {}
         else:
             kept = frozenset(operation.value)
             self.reads = {key: read for key, read in self.reads.items() if key in kept}

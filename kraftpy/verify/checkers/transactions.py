@@ -9,9 +9,9 @@ that its commit was refused for good.
 T10 `fencing-violation`: an operation of a producer succeeded that was begun after a newer producer
 of the same transactional id had been told its identity. The audit sees it in the log as well.
 
-T13 `eos-dup`, `eos-loss`, `eos-order`: of a copy that is to be exact, an input value has several
-committed outputs, or none, or outputs are in another order than their inputs. Outputs say what they
-were copied from.
+T13 `eos-dup`, `eos-loss`, `eos-order`, `eos-stuck`: of a copy that is to be exact, an input value
+has several committed outputs, or none, or outputs are in another order than their inputs, or the
+copying does not come to its end. Outputs say what they were copied from.
 
 T14 `bank-sum`: readers add up the newest balances. Kafka's reads are not atomic over partitions,
 so a sum counts only where what was read contains every transaction wholly or not at all.
@@ -151,7 +151,11 @@ def check_copies(versions: Versions) -> Iterator[Anomaly]:
     if not inputs:
         return
     outputs = _outputs(versions)
-    is_complete = was_finally_read(versions)
+    is_drained = versions.expectations.is_drained
+    if not is_drained:
+        yield Anomaly("T13", "eos-stuck", (), "what was left to copy was not, though all was well")
+    # What was not copied in time may still be: it is not lost.
+    is_complete = is_drained and was_finally_read(versions)
     for key in inputs:
         if key not in versions.keys:
             continue

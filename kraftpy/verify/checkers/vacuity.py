@@ -21,7 +21,7 @@ from kraftpy.verify.history import History, Operation
 __all__ = ["reasons_against"]
 
 # These are never ok, or are for the report alone.
-NOT_COUNTED: Final = ("crash", "debug")
+NOT_COUNTED: Final = ("close", "crash", "debug")
 
 
 def reasons_against(versions: Versions, anomalies: Sequence[Anomaly]) -> Iterator[str]:

@@ -23,6 +23,9 @@ __all__ = ["WORKLOADS", "Circumstances", "Drain", "Script", "Workload", "find_wo
 _GROUP = "workload"
 # Of W9, and of brokers' view of how long a transaction may last.
 _SHORT_TRANSACTION_MS = 2_000
+# Each step may be an abort on purpose, and there is a limit of time: who was away for long would
+# never get through all that has piled up in one transaction.
+_COPIED_AT_A_TIME = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +192,9 @@ def _eos_copy(about: Circumstances) -> Script:
     plain = _plain(about)
 
     def spec_of(slot: int, process: int) -> ClientSpec:
-        return (copier if generator.is_copier(slot) else plain)(slot, process)
+        if not generator.is_copier(slot):
+            return plain(slot, process)
+        return replace(copier(slot, process), max_poll_records=_COPIED_AT_A_TIME)
 
     expects = {"copy_inputs": tuple(generator.inputs)}
     return _script(

@@ -108,8 +108,11 @@ class Unseen:
                 self.highest[key] = max(offset, self.highest.get(key, -1))
         for key, value, offset in polled_of(event):
             self._polled.setdefault(key, {})[value] = None
-            self._waiting.get(key, {}).pop(value, None)
-            self.highest[key] = max(offset, self.highest.get(key, -1))
+            waiting = self._waiting.get(key)
+            if waiting:
+                waiting.pop(value, None)
+            if offset > self.highest.get(key, -1):
+                self.highest[key] = offset
 
     @property
     def keys(self) -> list[int]:

@@ -163,7 +163,7 @@ class OwnClient:
 
     async def poll(self, timeout_ms: int) -> list[PolledRecord]:
         with translated():
-            polled = await self._consumer.poll(timeout_ms)
+            polled = await self._consumer.poll(timeout_ms, max_records=self._spec.max_poll_records)
         return [
             PolledRecord(
                 topic,

@@ -140,4 +140,5 @@ def timestamp_ms(key: int, value: int) -> int:
 
 def headers_of(key: int, value: int) -> tuple[Header, ...]:
     """None, one or two: the absence of headers is a case of its own on the wire."""
-    return tuple((f"h{number}", f"{key}/{value}".encode()) for number in range((key + value) % 3))
+    content = f"{key}/{value}".encode()
+    return tuple([(f"h{number}", content) for number in range((key + value) % 3)])

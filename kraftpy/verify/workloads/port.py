@@ -53,6 +53,7 @@ class ClientSpec:
     transaction_timeout_ms: int = 5_000
     session_timeout_ms: int = 6_000
     auto_commit_interval_ms: int = 1_000
+    max_poll_records: int = 500
     max_versions: Mapping[int, int] = field(default_factory=dict)
     """By API key, the highest version that an old client knows. For our own client only."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from kraftpy.client.calls import TopicPartition
@@ -59,14 +61,17 @@ class Progress:
         if len(micro) == 1:
             micro.append({})
         found: dict[int, list[list[Any]]] = micro[1]
-        for record in records:
-            key = self._keys.key_of(record.topic, record.partition)
+        # Those of a partition mostly follow each other.
+        for (topic, partition), of_partition in groupby(records, attrgetter("topic", "partition")):
+            key = self._keys.key_of(topic, partition)
             if key is None:
-                raise ValueError(f"a record of {record.topic}-{record.partition}, unasked for")
-            found.setdefault(key, []).append(_entry(key, record))
-            where = TopicPartition(record.topic, record.partition)
-            self.first_polled.setdefault(where, record.offset)
-            self.next_offsets[where] = record.offset + 1
+                raise ValueError(f"a record of {topic}-{partition}, unasked for")
+            where = TopicPartition(topic, partition)
+            entries = found.setdefault(key, [])
+            for record in of_partition:
+                entries.append(_entry(key, record))
+                self.first_polled.setdefault(where, record.offset)
+                self.next_offsets[where] = record.offset + 1
         return found
 
     def offsets_told(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:

@@ -8,7 +8,7 @@ network are the World's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from math import inf
@@ -17,7 +17,7 @@ import trio
 
 from kraftpy.verify.history import Event, Recorder
 from kraftpy.verify.workloads.catalogue import Drain, Script
-from kraftpy.verify.workloads.drawing import Unseen, polled_of
+from kraftpy.verify.workloads.drawing import Unseen, polled_of, sent_of
 from kraftpy.verify.workloads.keys import KeySpace
 from kraftpy.verify.workloads.outcomes import ClientError
 from kraftpy.verify.workloads.own_admin import open_own_admin
@@ -251,6 +251,9 @@ class Session:
                 finally:
                     if process.is_over:
                         scope.cancel()
+                    elif spec.group_id is not None:
+                        # It commits all that it has returned, if it commits by itself.
+                        self._tools.recorder.invoke(number, "close", None).ok(None)
 
     async def boot(self, seconds: float) -> None:
         """Wait until a topic can be made, and do what the workload begins with; TooSlowError if
@@ -274,11 +277,14 @@ class Session:
 
     # The end.
 
-    async def final_read(self) -> FinalRead:
+    async def final_read(self, began_anew: Mapping[int, int] | None = None) -> FinalRead:
         """Fresh clients of every slot read every key from its beginning, until they have seen the
         highest offsets that anybody was told of.
+
+        A key in `began_anew` has been another log since the event of that index: offsets from
+        before are not there any more, and nobody waits for them.
         """
-        targets = dict(sorted(self.known.highest.items()))
+        targets = self._targets(began_anew or {})
         behind: list[dict[int, int]] = []
         deadline = self._world.clock.monotonic() + self._pace.final_read_seconds
 
@@ -294,27 +300,50 @@ class Session:
             {key: targets[key] for key in targets if all(key in each for each in behind)}
         )
 
+    def _targets(self, began_anew: Mapping[int, int]) -> dict[int, int]:
+        """How far each key has to be read; -1 for one that need not have anything.
+
+        Of a log that began anew, only offsets count that were acknowledged to whoever asked
+        later: a poll may give what its client had fetched from the log before.
+        """
+        targets = {key: -1 if key in began_anew else self.known.highest[key] for key in self._keys}
+        operations = self._tools.recorder.history({}).operations if began_anew else ()
+        for operation in operations:
+            event = operation.completion
+            if event is None or event.type != "ok" or event.f not in ("send", "txn"):
+                continue
+            for key, _, offset in sent_of(event):
+                if offset is not None and operation.index > began_anew.get(key, inf):
+                    targets[key] = max(offset, targets[key])
+        return targets
+
+    @property
+    def _keys(self) -> list[int]:
+        """Those of which anybody was told an offset."""
+        return sorted(self.known.highest)
+
     async def _read_all(
         self, slot: int, targets: dict[int, int], deadline: float
     ) -> dict[int, int]:
         clock = self._world.clock
-        left = dict(targets)
-        while left and clock.monotonic() < deadline:
-            left = dict(targets)
+        wanted = {key: offset for key, offset in targets.items() if offset >= 0}
+        while True:
+            left = dict(wanted)
             number = self._take_number(slot)
             round_ends = min(deadline, clock.monotonic() + self._pace.final_round_seconds)
             async with self._process(number, _reader(number, self._script)) as process:
                 await self._read_round(process, left, round_ends)
-        return left
+            if not left or clock.monotonic() >= deadline:
+                return left
 
     async def _read_round(
         self, process: ClientProcess, left: dict[int, int], round_ends: float
     ) -> None:
         meta = {"final": True}
-        await process.perform(Plan("debug", sorted(left), meta))
+        await process.perform(Plan("debug", self._keys, meta))
         if process.is_over:
             return
-        plan = Plan("assign", sorted(left), {"seek_to_beginning": True, **meta})
+        plan = Plan("assign", self._keys, {"seek_to_beginning": True, **meta})
         event = await process.perform(plan)
         while event.type == "ok" and left and self._world.clock.monotonic() < round_ends:
             event = await process.perform(Plan("poll", [["poll"]], meta))
