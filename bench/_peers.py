@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,6 @@ class Server:
     def cpu_seconds(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in held]
 
 
 def wait_for_port(server: Server) -> None:
@@ -97,11 +89,11 @@ def _kraftpy() -> Flavour:
     return Flavour("kraftpy", (*base, "storage", "format"), (*base, "node"))
 
 
-def _kafka() -> Flavour:
+def _kafka(java: Sequence[str] = ("java",)) -> Flavour:
     """Apache Kafka of the release that we follow, with its default heap settings' 1 GiB."""
     from support.kafka_jars import jar_folder
 
-    base = ("java", "-Xmx1g", "-Xms1g", "-cp", f"{jar_folder()}/*")
+    base = (*java, "-Xmx1g", "-Xms1g", "-cp", f"{jar_folder()}/*")
     return Flavour("Kafka", (*base, "kafka.tools.StorageTool", "format"), (*base, "kafka.Kafka"))
 
 
@@ -109,8 +101,8 @@ def _kafka() -> Flavour:
 class _Ports:
     """Of all nodes, in the order of their ids, which begin with 1."""
 
-    clients: list[int]
-    controllers: list[int]
+    clients: Sequence[int]
+    controllers: Sequence[int]
 
 
 def _properties(node_id: int, ports: _Ports, folder: Path, *, has_brokers: bool) -> str:
@@ -143,8 +135,11 @@ def _nodes(
 
     Each is a controller, and a broker too unless they have none.
     """
+    from support.ports import unused_ports
+
     added = "".join(f"{key}={value}\n" for key, value in (properties or {}).items())
-    ports = _Ports(free_ports(count), free_ports(count))
+    first = unused_ports(2 * count)
+    ports = _Ports(range(first, first + count), range(first + count, first + 2 * count))
     with contextlib.ExitStack() as stack:
         prefix = f"{flavour.name.lower()}-bench-"
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
@@ -187,9 +182,11 @@ def kraftpy_node() -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def apache_kafka(properties: Mapping[str, str] | None = None) -> Iterator[Server]:
+def apache_kafka(
+    properties: Mapping[str, str] | None = None, *, java: Sequence[str] = ("java",)
+) -> Iterator[Server]:
     """One node; `properties` are added to its configuration."""
-    with _nodes(_kafka(), 1, properties) as [server]:
+    with _nodes(_kafka(java), 1, properties) as [server]:
         wait_for_port(server)
         yield server
 

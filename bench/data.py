@@ -5,8 +5,8 @@ clusters run at the same time and take turns line by line, so a busy machine is 
 ratio is the result. A line begins when neither cluster works any more: a JVM compiles and collects
 for seconds after a load, and on two processors that would be measured as the other's slowness (it
 was: a fifth of the rate, for the first line behind Kafka's). Kafka is cold, as after a start; with
-DATA_PASSES=3 the third pass shows it warm. DATA_MB is the size of a throughput line, DATA_MESSAGES
-the count of a latency line.
+DATA_PASSES=3 the third pass shows it warm, and with DATA_PASSES=0 it is left at start and memory.
+DATA_MB is the size of a throughput line, DATA_MESSAGES the count of a latency line.
 
 - time from the start of the processes until all brokers are in the metadata, memory idle and loaded
 - produce of 1,000 B with acks=all to 1 and to 6 partitions, and consuming that without a group

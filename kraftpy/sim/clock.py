@@ -1,9 +1,10 @@
 """The virtual clock: time stands still while anybody can run, and then jumps to the next deadline.
 
 trio's loop asks for `deadline_to_sleep_time` only when no task is runnable. That is the moment to
-jump. When there is no deadline either, nothing can ever wake again: the clock writes down where
-every task waits and cancels the simulation, so that all of it unwinds in order; whoever started it
-raises `deadlock`. That finds every lost wake-up.
+jump: to trio's own deadline or to the next alarm (kraftpy/world/alarms.py). When there is neither,
+nothing can ever wake again: the clock writes down where every task waits and cancels the
+simulation, so that all of it unwinds in order; whoever started it raises `deadlock`. That finds
+every lost wake-up.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from math import inf
 
 import trio
 
+from kraftpy.world.alarms import AlarmClock
+
 __all__ = ["SimDeadlock", "VirtualClock", "describe_tasks"]
 
 
@@ -22,16 +25,17 @@ class SimDeadlock(Exception):  # noqa: N818 (it names what happened)
     """No task can run and none has a deadline. The message shows where each waits."""
 
 
-class VirtualClock(trio.abc.Clock):
+class VirtualClock(AlarmClock):
     """A clock for `trio.run`.
 
     It looks for deadlocks within `simulated` only: afterwards trio waits for its own wake-ups.
     """
 
-    __slots__ = ("_now", "_scope", "deadlock")
+    __slots__ = ("_scope", "deadlock", "now")
 
     def __init__(self) -> None:
-        self._now = 0.0
+        super().__init__()
+        self.now = 0.0
         self._scope: trio.CancelScope | None = None
         self.deadlock: SimDeadlock | None = None
 
@@ -39,11 +43,13 @@ class VirtualClock(trio.abc.Clock):
         """Nothing to start."""
 
     def current_time(self) -> float:
-        return self._now
+        return self.now
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        if deadline < inf:
-            self._now = max(self._now, deadline)
+        moment = min(deadline, self.alarms.next_time())
+        if moment < inf:
+            self.now = max(self.now, moment)
+            self.alarms.ring(self.now)
         elif self._scope is None:
             return inf
         else:
@@ -62,7 +68,7 @@ class VirtualClock(trio.abc.Clock):
     def _give_up(self, scope: trio.CancelScope) -> None:
         if self.deadlock is None:
             self.deadlock = SimDeadlock(
-                f"at virtual time {self._now:.6f} nothing can ever wake:\n{describe_tasks()}"
+                f"at virtual time {self.now:.6f} nothing can ever wake:\n{describe_tasks()}"
             )
         if scope.cancel_called:
             # Somebody refuses to be cancelled. trio reports this as an internal error of its

@@ -8,7 +8,7 @@ every poll the controller is looked at from outside.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -302,6 +302,7 @@ class SimulatedController(MetadataNode):
             self.truth.check_whole(self.node_id, self.loader.image)
 
 
+@cache
 def _node_config(node_id: int) -> NodeConfig:
     settings = {
         "node.id": str(node_id),

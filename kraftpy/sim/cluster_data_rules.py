@@ -26,7 +26,8 @@ what isn't flushed, and nothing is allowed to be lost.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Protocol, TypeAlias
+from functools import lru_cache
+from typing import NamedTuple, Protocol, TypeAlias
 
 from kraftpy.broker.partition import Partition
 from kraftpy.log.offsets import UNKNOWN, Isolation
@@ -37,18 +38,21 @@ from kraftpy.protocol.ids import Uuid
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.reader import read_records
 from kraftpy.records.walker import walk_batches
-from kraftpy.sim.cluster_producer_rules import CheckedLog, check_last_stable, check_sequences
+from kraftpy.sim.cluster_producer_rules import CheckedLog, ProducerFold
 from kraftpy.sim.cluster_rules import min_isr
 from kraftpy.sim.quorum_invariants import InvariantViolated
 from kraftpy.world.invariants import InternalInvariant
 
-__all__ = ["DataRules", "PartitionKey", "ReplicaHost", "TrueRecord", "records_from"]
+__all__ = ["DataRules", "PartitionKey", "ReplicaHost", "TrueRecord", "records_from", "records_in"]
 
 PartitionKey: TypeAlias = tuple[Uuid, int]
 # The leader epoch in which it was appended, and its value.
 TrueRecord: TypeAlias = tuple[int, bytes]
 
+_ALL_BYTES = 1 << 30
 _READ_BYTES = 1 << 20
+_BATCH_MAX_BYTES = 1 << 26
+_BATCHES_KEPT = 256
 # Of the moves of high watermarks, with which the producers of a log are looked at.
 _FOLD_EVERY = 5
 
@@ -85,9 +89,31 @@ def records_from(
         return
     for batch in walk_batches(records.file.pread(records.length, records.position)):
         if isinstance(batch, RecordBatch):
-            for record in read_records(batch, max_bytes=_READ_BYTES):
-                if record.offset >= offset:
-                    yield record.offset, (batch.leader_epoch, bytes(record.value or b""))
+            for each in records_in(bytes(batch.data)):
+                if each[0] >= offset:
+                    yield each
+
+
+@lru_cache(maxsize=_BATCHES_KEPT)
+def records_in(data: bytes) -> tuple[tuple[int, TrueRecord], ...]:
+    """Of a batch, which is looked at in several logs, and by several consumers."""
+    batch = RecordBatch(data)
+    return tuple(
+        (record.offset, (batch.leader_epoch, record.value or b""))
+        for record in read_records(batch, max_bytes=_BATCH_MAX_BYTES)
+    )
+
+
+class _HeldPart(NamedTuple):
+    log_start_offset: int
+    end_offset: int
+    records: dict[int, TrueRecord]
+
+    def has(self, offset: int, record: TrueRecord) -> bool:
+        """Or had it, and has deleted it rightly."""
+        if offset >= self.end_offset:
+            return False
+        return offset < self.log_start_offset or self.records.get(offset) == record
 
 
 class _TruePartition:
@@ -119,6 +145,7 @@ class DataRules:
     __slots__ = (
         "_due",
         "_flushes",
+        "_folds",
         "_has_elr",
         "_moves",
         "_partitions",
@@ -133,6 +160,8 @@ class DataRules:
         self._partitions: dict[PartitionKey, _TruePartition] = {}
         # Those whose metadata has changed since they were checked.
         self._due: dict[PartitionKey, None] = {}
+        # Of each partition, what the log that was looked at last says of producers.
+        self._folds: dict[PartitionKey, ProducerFold] = {}
         self.hosts: dict[int, ReplicaHost] = {}
         # How many records producers and consumers have seen.
         self.acknowledged = 0
@@ -190,8 +219,10 @@ class DataRules:
             host, registered = self.hosts[broker_id], image.brokers.get(broker_id)
             if registered is None or not host.is_running:
                 continue
+            if host.broker_epoch != registered.broker_epoch:
+                continue
             end = self._safe_end(broker_id, key)
-            if host.broker_epoch == registered.broker_epoch and end < true.high_watermark:
+            if end < true.high_watermark:
                 self._fail(
                     "candidate-behind",
                     key,
@@ -263,10 +294,13 @@ class DataRules:
 
     def _check_producers(self, key: PartitionKey, log: CheckedLog) -> None:
         """Invariants 17 and 18, of a leader's log, and what is stable of it."""
-        wrong = check_sequences(log)
+        fold = self._folds.get(key)
+        if fold is None or fold.log is not log:
+            fold = self._folds[key] = ProducerFold(log)
+        wrong = fold.wrong_sequence()
         if wrong is not None:
             self._fail("sequence-broken", key, wrong)
-        wrong = check_last_stable(log, self._true(key).high_watermark)
+        wrong = fold.wrong_last_stable(self._true(key).high_watermark)
         if wrong is not None:
             self._fail("unstable-shown", key, wrong)
 
@@ -314,13 +348,17 @@ class DataRules:
         replica_count = min(len(partition.replicas), len(metadata.replicas))
         needed = min(partition.min_insync_replicas, replica_count) - true.losses
         log = self.hosts[partition.broker_id].logs[key]
-        for offset, record in records_from(log, max(first_offset, log.log_start_offset)):
-            if offset >= end_offset:
-                break
+        held = {
+            broker_id: self._held(broker_id, key, first_offset, end_offset)
+            for broker_id in self.hosts
+        }
+        for offset, record in _records_between(log, first_offset, end_offset):
             self.acknowledged += 1
             self._remember(key, true, offset, record)
             holders = [
-                broker_id for broker_id in self.hosts if self._holds(broker_id, key, offset, record)
+                broker_id
+                for broker_id, part in held.items()
+                if part is not None and part.has(offset, record)
             ]
             if len(holders) < needed:
                 self._fail(
@@ -329,15 +367,18 @@ class DataRules:
                     f"{record} at {offset} is on {holders}, not on {needed}: {partition}",
                 )
 
-    def _holds(self, broker_id: int, key: PartitionKey, offset: int, record: TrueRecord) -> bool:
+    def _held(
+        self, broker_id: int, key: PartitionKey, first_offset: int, end_offset: int
+    ) -> _HeldPart | None:
+        """What a replica has of a part of the log, as far as it counts."""
         log = self.hosts[broker_id].logs.get(key)
-        if log is None or log.log_end_offset <= offset:
-            return False
-        if self._flushes and self._durable_end(broker_id, key, log) <= offset:
-            return False
-        if log.log_start_offset > offset:
-            return True
-        return next(records_from(log, offset, max_bytes=1), None) == (offset, record)
+        if log is None:
+            return None
+        end = log.log_end_offset
+        if self._flushes:
+            end = min(end, self._durable_end(broker_id, key, log))
+        records = dict(_records_between(log, first_offset, min(end, end_offset)))
+        return _HeldPart(log.log_start_offset, end, records)
 
     def shown(self, key: PartitionKey, offset: int, record: TrueRecord) -> None:
         """Invariant 13: a consumer gets a record."""
@@ -406,9 +447,46 @@ class DataRules:
                 self._check_producers(key, self.hosts[record.leader].logs[key])
                 # Each may have deleted what it was told to when it led.
                 start = max(log.log_start_offset for log in logs)
-                contents = [list(_all_records(log, start)) for log in logs]
-                if any(content != contents[0] for content in contents):
+                if not _are_alike(logs, start):
                     self._fail("replicas-differ", key, f"{record}")
+
+
+def _records_between(
+    log: CheckedLog, start_offset: int, end_offset: int
+) -> Iterator[tuple[int, TrueRecord]]:
+    """A batch at a time: there are few."""
+    offset = max(log.log_start_offset, start_offset)
+    while offset < end_offset:
+        start = offset
+        for found in records_from(log, start, max_bytes=1):
+            if found[0] >= end_offset:
+                return
+            yield found
+            offset = found[0] + 1
+        if offset == start:
+            return
+
+
+def _are_alike(logs: Collection[CheckedLog], start_offset: int) -> bool:
+    """Byte for byte, as a rule; or at least record by record."""
+    contents = [_all_bytes(log, start_offset) for log in logs]
+    if all(content == contents[0] for content in contents):
+        return True
+    records = [list(_all_records(log, start_offset)) for log in logs]
+    return all(each == records[0] for each in records)
+
+
+def _all_bytes(log: CheckedLog, start_offset: int) -> bytes:
+    parts: list[bytes] = []
+    offset = max(log.log_start_offset, start_offset)
+    while (records := log.read(offset, _ALL_BYTES, Isolation.LOG_END).records) is not None:
+        parts.append(records.file.pread(records.length, records.position))
+        start = offset
+        for batch in walk_batches(parts[-1]):
+            offset = batch.next_offset
+        if offset == start:
+            break
+    return b"".join(parts)
 
 
 def _all_records(log: CheckedLog, start_offset: int = 0) -> Iterator[tuple[int, TrueRecord]]:

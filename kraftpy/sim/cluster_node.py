@@ -22,7 +22,7 @@ from kraftpy.raft.log_state import SnapshotId
 from kraftpy.raft.snapshot_content import SnapshotHead, data_batches, read_snapshot_head
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.walker import walk_batches
-from kraftpy.sim.cluster_truth import ClusterTruth
+from kraftpy.sim.cluster_truth import ClusterTruth, shared_records
 from kraftpy.sim.kernel import EventHeap
 from kraftpy.sim.quorum_invariants import InvariantViolated
 from kraftpy.sim.quorum_node import QuorumNode
@@ -53,11 +53,12 @@ def _run_now(steps: Coroutine[Any, Any, bool]) -> bool:
 class NodeLog:
     """The log of a simulated node as its feed sees it."""
 
-    __slots__ = ("_core", "_node")
+    __slots__ = ("_core", "_node", "_truth")
 
-    def __init__(self, node: QuorumNode, core: RaftCore) -> None:
+    def __init__(self, node: QuorumNode, core: RaftCore, truth: ClusterTruth) -> None:
         self._node = node
         self._core = core
+        self._truth = truth
 
     @property
     def start_offset(self) -> int:
@@ -74,7 +75,7 @@ class NodeLog:
             batch = log.batches[position]
             if batch.base_offset >= end_offset:
                 break
-            yield RecordBatch(batch.data)
+            yield self._truth.view_of(batch.data)
 
     def snapshot_head(self, snapshot_id: SnapshotId) -> SnapshotHead:
         return read_snapshot_head(self._node.storage.log.snapshots[snapshot_id])
@@ -93,6 +94,7 @@ class MetadataNode(ABC):
         "heap",
         "loader",
         "node",
+        "node_id",
         "random",
         "truth",
     )
@@ -107,6 +109,7 @@ class MetadataNode(ABC):
         task_mean_us: int,
     ) -> None:
         self.node = node
+        self.node_id = node.node_id
         self.heap = heap
         self.truth = truth
         self.random = random
@@ -116,10 +119,6 @@ class MetadataNode(ABC):
         self._feed: CommittedFeed | None = None
         node.machine = self
 
-    @property
-    def node_id(self) -> int:
-        return self.node.node_id
-
     @abstractmethod
     def prepare(self, loader: MetadataLoader) -> LeadershipListener:
         """A new process: install publishers, and say who hears of leaders."""
@@ -127,12 +126,14 @@ class MetadataNode(ABC):
     # Life.
 
     def started(self, core: RaftCore) -> None:
-        self.loader = MetadataLoader(self._on_fault, is_strict=True)
+        self.loader = MetadataLoader(
+            self._on_fault, is_strict=True, decoder=self.truth.decoder, read=shared_records
+        )
         self.truth.started(self.node_id)
         # Only the feed's own task looks at a clock, and there is none.
         clock = cast("Clock", None)
         listener = self.prepare(self.loader)
-        log = NodeLog(self.node, core)
+        log = NodeLog(self.node, core, self.truth)
         self._feed = CommittedFeed(log, self.loader, listener, node_id=self.node_id, clock=clock)
         self._is_awake = False
         self._wake()

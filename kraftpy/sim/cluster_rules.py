@@ -18,6 +18,8 @@ itself. The rules are written from the specification and share nothing with the 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kraftpy.metadata.changes import ImageChanges
 from kraftpy.metadata.features import ELIGIBLE_LEADER_REPLICAS
 from kraftpy.metadata.image import MetadataImage, TopicImage
@@ -45,6 +47,17 @@ def min_isr(image: MetadataImage, topic_name: str) -> int:
 
 def _is_there(broker: RegisterBrokerRecord | None) -> bool:
     return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
+
+class _Step(NamedTuple):
+    """What a batch does to a partition; put into words only if that is against a rule."""
+
+    topic_name: str
+    before: PartitionRecord | None
+    after: PartitionRecord
+
+    def __str__(self) -> str:
+        return f"{self.topic_name} from {self.before} to {self.after}"
 
 
 class ClusterRules:
@@ -94,7 +107,7 @@ class ClusterRules:
                 if (replica.broker_id, pending.key) not in self.deleted:
                     self._fail("deletion-invented", after, f"{replica} of {pending.key.hex()}")
 
-    def _fail(self, code: str, image: MetadataImage, details: str) -> None:
+    def _fail(self, code: str, image: MetadataImage, details: object) -> None:
         raise InvariantViolated(code, f"offset {image.provenance.last_offset}: {details}")
 
     # Partitions.
@@ -107,7 +120,7 @@ class ClusterRules:
         after: PartitionRecord,
     ) -> None:
         image = changes.after
-        what = f"{topic.name} from {before} to {after}"
+        what = _Step(topic.name, before, after)
         key = (after.topic_id, after.partition_id, after.leader_epoch)
         if self._leaders.setdefault(key, after.leader) != after.leader:
             self._fail("leader-epoch", image, what)
@@ -131,7 +144,7 @@ class ClusterRules:
             self._check_move(image, before, after, what)
 
     def _check_sets(
-        self, image: MetadataImage, topic: TopicImage, after: PartitionRecord, what: str
+        self, image: MetadataImage, topic: TopicImage, after: PartitionRecord, what: _Step
     ) -> None:
         isr, elr = after.isr, after.eligible_leader_replicas
         has_elr = bool(image.features.get(ELIGIBLE_LEADER_REPLICAS))
@@ -168,7 +181,7 @@ class ClusterRules:
         topic: TopicImage,
         before: PartitionRecord,
         after: PartitionRecord,
-        what: str,
+        what: _Step,
     ) -> None:
         if after.leader in (NO_LEADER, before.leader):
             return
@@ -185,7 +198,7 @@ class ClusterRules:
             self._fail("unclean-uncalled", changes.after, what)
 
     def _check_move(
-        self, image: MetadataImage, before: PartitionRecord, after: PartitionRecord, what: str
+        self, image: MetadataImage, before: PartitionRecord, after: PartitionRecord, what: _Step
     ) -> None:
         """A partition that isn't on the move, or no more: whoever has gone was replaced.
 

@@ -33,7 +33,7 @@ from kraftpy.sim.cluster_swarm import ClusterSwarm, draw_cluster_swarm
 from kraftpy.sim.cluster_truth import ClusterTruth
 from kraftpy.sim.digest import EventDigest, RunTrace
 from kraftpy.sim.error_log import ErrorLog
-from kraftpy.sim.kernel import EventHeap
+from kraftpy.sim.kernel import EventHeap, rare_collections
 from kraftpy.sim.quorum_invariants import InvariantViolated, QuorumInvariants
 from kraftpy.sim.quorum_network import host_of
 from kraftpy.sim.quorum_node import QuorumNode
@@ -214,6 +214,7 @@ class ClusterSimulation:
 
     # Phases.
 
+    @rare_collections()
     def run(self, event_limit: int) -> ClusterRun:
         """The safety phase for `event_limit` events, then the liveness phase."""
         logger = logging.getLogger("kraftpy.metadata")
@@ -225,7 +226,8 @@ class ClusterSimulation:
             self._plan_strike()
             if self.data is not None:
                 self._plan_data()
-            while self.event_count < event_limit:
+            invariants = self.invariants
+            while invariants.checked_steps < event_limit:
                 self._run_event()
             self._heal()
             self._demand_order()
@@ -262,7 +264,7 @@ class ClusterSimulation:
     def _run_event(self) -> None:
         self.heap.run_next()
         if self.invariants.majority_is_due:
-            self.invariants.check_majority(self.network.storages())
+            self.invariants.check_majority(self.network.nodes)
         if self._errors.messages:
             raise InvariantViolated("error-logged", self._errors.messages[0])
 

@@ -14,10 +14,12 @@ checker's side, and "before" means before. What a client asked with is noted whe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraftpy.coordinator.groups.classic_group import ClassicGroup, ClassicState
 from kraftpy.coordinator.groups.consumer_group import ConsumerGroup
+from kraftpy.coordinator.groups.consumer_member import ConsumerMember
+from kraftpy.coordinator.groups.group import Group
 from kraftpy.coordinator.groups.machine import GroupMachine
 from kraftpy.coordinator.shard import Shard, ShardState
 from kraftpy.sim.coordinator_broker import CoordinatorBroker
@@ -28,6 +30,8 @@ from kraftpy.sim.quorum_invariants import InvariantViolated
 __all__ = ["GroupRules", "Invocation", "check_groups", "claim", "state_of"]
 
 _TOPIC = "t"
+# Of the checks of a shard, with which everything is looked at, changed or not.
+_EVERYTHING_EVERY = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,16 @@ class _Generation:
     pieces: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
+class _ConsumerGroupState(NamedTuple):
+    """Everything that `_check_consumer_group` looks at; members are never changed in place."""
+
+    members: list[tuple[str, ConsumerMember]]
+    holders: dict[Any, str]
+    topic_readers: dict[str, int]
+    epoch: int
+    assignment_epoch: int
+
+
 class GroupRules:
     """Of the groups of one partition."""
 
@@ -59,6 +73,10 @@ class GroupRules:
         self._epochs: dict[tuple[str, str], int] = {}
         # Who consumes what, as the clients see it.
         self._owners: dict[OffsetKey, dict[str, None]] = {}
+        # What was found in order last: of a group, and of the offsets.
+        self._checked_groups: dict[str, _ConsumerGroupState] = {}
+        self._checked_offsets: tuple[GroupMachine, int, int] | None = None
+        self._checks = 0
         self.commits = self.reads = self.assignments = 0
 
     def invoked(self, group_id: str, member_id: str) -> Invocation:
@@ -163,11 +181,38 @@ class GroupRules:
         if shard.state is not ShardState.ACTIVE:
             return
         machine = shard.machine
-        check_groups(machine)
+        self._checks += 1
+        for group in machine.directory.all():
+            if isinstance(group, ConsumerGroup):
+                self._check_consumer_group(group)
+            else:
+                _check_group(group)
         reign = shard.log
         is_current = isinstance(reign, Reign) and reign.is_current
         if is_current and shard.timeline.last_committed == self.truth.end:
-            self._check_offsets(machine)
+            # Neither the truth nor the table changes unless something is written or committed.
+            state = (machine, shard.timeline.last_written, self.truth.end)
+            if state != self._checked_offsets or self._is_everything_due:
+                self._check_offsets(machine)
+                self._checked_offsets = state
+
+    @property
+    def _is_everything_due(self) -> bool:
+        return self._checks % _EVERYTHING_EVERY == 0
+
+    def _check_consumer_group(self, group: ConsumerGroup) -> None:
+        """Unless everything that the check looks at is what it was when it was looked at last."""
+        state = _ConsumerGroupState(
+            list(group.members.items()),
+            dict(group.holders.items()),
+            dict(group.topic_readers.items()),
+            group.epoch.value,
+            group.assignment_epoch.value,
+        )
+        is_new = state != self._checked_groups.get(group.group_id)
+        if is_new or self._is_everything_due:
+            _check_consumer_group(group)
+            self._checked_groups[group.group_id] = state
 
     def _check_offsets(self, machine: GroupMachine) -> None:
         """Invariant 23."""
@@ -185,10 +230,14 @@ class GroupRules:
 def check_groups(machine: GroupMachine) -> None:
     """What holds for the state of every group, at any moment."""
     for group in machine.directory.all():
-        if isinstance(group, ConsumerGroup):
-            _check_consumer_group(group)
-        elif isinstance(group, ClassicGroup):
-            _check_classic_group(group)
+        _check_group(group)
+
+
+def _check_group(group: Group) -> None:
+    if isinstance(group, ConsumerGroup):
+        _check_consumer_group(group)
+    elif isinstance(group, ClassicGroup):
+        _check_classic_group(group)
 
 
 def _check_consumer_group(group: ConsumerGroup) -> None:
@@ -196,7 +245,8 @@ def _check_consumer_group(group: ConsumerGroup) -> None:
     readers: dict[str, int] = {}
     for member_id, member in group.members.items():
         for key in member.current.partitions():
-            claim(key not in holders, "held-twice", key)
+            if key in holders:
+                claim(False, "held-twice", key)
             holders[key] = member_id
         for name in member.profile.topic_names:
             readers[name] = readers.get(name, 0) + 1
@@ -208,14 +258,21 @@ def _check_consumer_group(group: ConsumerGroup) -> None:
 
 def _check_classic_group(group: ClassicGroup) -> None:
     members = group.members
-    joining = sum(member.is_joining for member in members.values())
+    joining = 0
+    waits = False
+    static: dict[str, str] = {}
+    for member in members.values():
+        if member.is_joining:
+            joining += 1
+        if member.sync_reply:
+            waits = True
+        if member.instance_id:
+            static[member.instance_id] = member.member_id
     claim(group.joining_count == joining, "joining-miscounted", group.group_id)
     claim((group.leader_id is None) == (not members), "no-leader", group.group_id)
     claim(group.leader_id is None or group.leader_id in members, "leader-gone", group.group_id)
-    static = {each.instance_id: each.member_id for each in members.values() if each.instance_id}
     claim(group.static_members == static, "static-members-differ", group.group_id)
     if group.state is not ClassicState.COMPLETING:
-        waits = any(member.sync_reply for member in members.values())
         claim(not waits, "sync-forgotten", group.group_id)
 
 

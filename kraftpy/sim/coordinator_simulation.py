@@ -46,7 +46,7 @@ from kraftpy.sim.coordinator_transactions import OUTPUTS, TransactionRules
 from kraftpy.sim.coordinator_workers import Worker
 from kraftpy.sim.digest import EventDigest, RunTrace
 from kraftpy.sim.error_log import ErrorLog
-from kraftpy.sim.kernel import EventHeap
+from kraftpy.sim.kernel import EventHeap, rare_collections
 from kraftpy.sim.quorum_invariants import InvariantViolated
 from kraftpy.world.memory_rng import MemoryRng
 
@@ -226,6 +226,7 @@ class CoordinatorSimulation:
 
     # Phases.
 
+    @rare_collections()
     def run(self, event_limit: int) -> CoordinatorRun:
         """The safety phase for `event_limit` events, then the liveness phase."""
         logger = logging.getLogger("kraftpy")

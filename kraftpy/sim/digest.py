@@ -43,9 +43,8 @@ class EventDigest:
     def record(self, time: float, kind: str, place: str, data: bytes) -> None:
         """Take one event: when, what and where it happened, and the bytes that came with it."""
         line = f"{time!r}\t{kind}\t{place}\t{len(data)}\n"
-        self._hash.update(line.encode())
-        self._hash.update(data)
-        if self._count in self._window:
+        self._hash.update(line.encode() + data)
+        if self._window and self._count in self._window:
             self._window_events.append(f"{time:.6f} {kind} {place} {data!r}")
         self._count += 1
         if self._count % CHECKPOINT_EVENTS == 0:

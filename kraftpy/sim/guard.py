@@ -129,15 +129,21 @@ _PRIVILEGED_PREFIX = "_pytest."
 class _AuditHook:
     """Refuses while armed, in the thread that armed it."""
 
-    __slots__ = ("thread",)
+    __slots__ = ("_rules", "thread")
 
     def __init__(self) -> None:
         self.thread: int | None = None
+        # By event, once it was met: some come with every timer.
+        self._rules: dict[str, str | None] = {}
 
     def __call__(self, event: str, args: tuple[object, ...]) -> None:
         if self.thread is None:
             return
-        rule = _AUDIT_RULES.get(event) or _AUDIT_RULES.get(event.partition(".")[0])
+        try:
+            rule = self._rules[event]
+        except KeyError:
+            rule = _AUDIT_RULES.get(event) or _AUDIT_RULES.get(event.partition(".")[0])
+            self._rules[event] = rule
         if rule is not None and threading.get_ident() == self.thread:
             _refuse_unless_privileged(f"{event}{args!r}", rule)
 

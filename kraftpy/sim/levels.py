@@ -17,6 +17,7 @@ from kraftpy.sim.cluster_data_run import data_simulation
 from kraftpy.sim.cluster_simulation import ClusterSimulation
 from kraftpy.sim.coordinator_simulation import CoordinatorSimulation
 from kraftpy.sim.digest import RunTrace
+from kraftpy.sim.kernel import EventHeap
 from kraftpy.sim.quorum_invariants import InvariantViolated
 from kraftpy.sim.quorum_simulation import QuorumSimulation
 from kraftpy.sim.seed_run import Run, SeededSimulation
@@ -97,6 +98,8 @@ def _on_heap(name: str, make: Callable[[int, range], SeededSimulation[Run]], usu
         except Exception as error:
             code, details = code_of(error), str(error)
         trace = simulation.digest.trace()
+        # Logs and requests are simulated in trio.
+        heap: EventHeap | None = getattr(simulation, "heap", None)
         return SeedReport(
             name,
             seed,
@@ -108,6 +111,7 @@ def _on_heap(name: str, make: Callable[[int, range], SeededSimulation[Run]], usu
             time.process_time() - began,
             trace.digest,
             trace.window_events,
+            figures={} if heap is None else {"heap_events": heap.done_count},
         )
 
     return run

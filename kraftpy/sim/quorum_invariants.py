@@ -14,8 +14,9 @@ A violation names the invariant by a fixed code, so that a shrunk run can be tol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import NamedTuple, Protocol
 
 from kraftpy.raft.election_state import NO_LEADER, ElectionState
 from kraftpy.raft.log_state import Batch, SnapshotId
@@ -24,7 +25,7 @@ from kraftpy.raft.quorum import Quorum
 from kraftpy.raft.roles import Leader
 from kraftpy.raft.voters import ReplicaKey, VoterSet
 
-__all__ = ["InvariantViolated", "QuorumInvariants"]
+__all__ = ["InvariantViolated", "QuorumInvariants", "Replica"]
 
 
 class InvariantViolated(Exception):  # noqa: N818 (it names what happened)
@@ -35,8 +36,17 @@ class InvariantViolated(Exception):  # noqa: N818 (it names what happened)
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class Replica(Protocol):
+    """One disk of a node, and under which name it takes part."""
+
+    @property
+    def key(self) -> ReplicaKey: ...
+
+    @property
+    def storage(self) -> MemoryStorage: ...
+
+
+class _Seen(NamedTuple):
     """A batch as it was first seen, anywhere."""
 
     data: bytes
@@ -117,7 +127,7 @@ class QuorumInvariants:
 
     def check_stored(self, key: ReplicaKey, memory: ElectionState, stored: ElectionState) -> None:
         """What a node believes of its promise is what it has had written."""
-        if memory != stored:
+        if memory is not stored and memory != stored:
             raise InvariantViolated("promise-stored", f"{key}: {memory}, stored {stored}")
 
     def check_vote(self, voter: ReplicaKey, epoch: int, candidate: ReplicaKey) -> None:
@@ -207,18 +217,22 @@ class QuorumInvariants:
             )
         self._announced_watermarks[quorum.epoch] = known
 
-    def check_majority(self, storages: dict[ReplicaKey, MemoryStorage]) -> None:
-        """A majority of the voters has everything that is committed, on disk."""
+    def check_majority(self, replicas: Mapping[int, Replica]) -> None:
+        """A majority of the voters has everything that is committed, on disk.
+
+        `replicas` are what the node ids stand for by now.
+        """
         self.majority_is_due = False
         voters = self._committing_voters
         if len(voters) == 0:
             return
         holding = 0
         for voter in voters.voters:
-            for key, storage in storages.items():
-                if voter.key.stands_for(key) and self.holds_committed(storage.durable):
-                    holding += 1
-                    break
+            replica = replicas.get(voter.key.node_id)
+            if replica is None or not voter.key.stands_for(replica.key):
+                continue
+            if self.holds_committed(replica.storage.durable):
+                holding += 1
         if holding < voters.majority:
             raise InvariantViolated(
                 "majority-holds",

@@ -12,7 +12,6 @@ from functools import partial
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.raft import effects as fx
 from kraftpy.raft import inputs
-from kraftpy.raft.memory_storage import MemoryStorage
 from kraftpy.raft.voters import ReplicaKey
 from kraftpy.sim.kernel import EventHeap
 from kraftpy.sim.quorum_node import Asker, QuorumNode
@@ -49,9 +48,6 @@ class QuorumNetwork:
     def make_reliable(self) -> None:
         self.heal()
         self.loss = self.duplication = 0.0
-
-    def storages(self) -> dict[ReplicaKey, MemoryStorage]:
-        return {node.key: node.storage for node in self.nodes.values()}
 
     def _delay_us(self) -> int:
         swarm = self.swarm

@@ -18,7 +18,7 @@ from kraftpy.raft.memory_storage import MemoryStorage
 from kraftpy.raft.quorum import RaftConfig
 from kraftpy.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from kraftpy.sim.digest import EventDigest, RunTrace
-from kraftpy.sim.kernel import EventHeap
+from kraftpy.sim.kernel import EventHeap, rare_collections
 from kraftpy.sim.quorum_invariants import InvariantViolated, QuorumInvariants
 from kraftpy.sim.quorum_nemesis import Nemesis, snapshot_bytes
 from kraftpy.sim.quorum_network import QuorumNetwork, host_of
@@ -121,6 +121,7 @@ class QuorumSimulation:
 
     # Phases.
 
+    @rare_collections()
     def run(self, event_limit: int) -> QuorumRun:
         """The safety phase for `event_limit` events, then the liveness phase."""
         try:
@@ -152,7 +153,7 @@ class QuorumSimulation:
     def _run_event(self) -> None:
         self.heap.run_next()
         if self.invariants.majority_is_due:
-            self.invariants.check_majority(self.network.storages())
+            self.invariants.check_majority(self.network.nodes)
 
     def _heal(self) -> None:
         self.faulty = False

@@ -65,7 +65,7 @@ def run_simulation(
     require_deterministic_trio()
     clock = VirtualClock()
     digest = digest or EventDigest(window)
-    simulation = Simulation(seed, digest)
+    simulation = Simulation(seed, digest, clock)
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -9,12 +9,17 @@ Other threads may have loops of their own, such as a cluster that lives in the p
 They share the module, so the Random that takes `_r`'s place gives each thread its own: what other
 loops draw changes nothing here.
 
-Both names are private, so they are touched nowhere else. They are checked at every run; a trio
+A loop asks the system for events in each pass. In a simulation there are none but those of trio's
+own entry queue (a signal, a thread that is about to end), so the system is asked only when
+something is in that queue.
+
+These names are private, so they are touched nowhere else. They are checked at every run; a trio
 newer than the ones we have tried must also pass the canary first.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, MutableSequence
 from contextlib import contextmanager
 from random import Random
@@ -24,10 +29,17 @@ from typing import Any
 import trio
 from trio._core import _run as trio_run
 
-__all__ = ["UnsupportedTrio", "require_deterministic_trio", "schedule_trace", "seeded_scheduler"]
+__all__ = [
+    "RandomOfThisThread",
+    "UnsupportedTrio",
+    "require_deterministic_trio",
+    "schedule_trace",
+    "seeded_scheduler",
+]
 
 _FLAG = "_ALLOW_DETERMINISTIC_SCHEDULING"
 _RANDOM = "_r"
+_EVENTS = "TheIOManager"
 _OLDEST_TRIED = (0, 30)
 _NEWEST_TRIED = (0, 35)
 
@@ -43,15 +55,40 @@ def seeded_scheduler(random: Random) -> Iterator[None]:
     old_random: Random = getattr(trio_run, _RANDOM)
     old_flag = getattr(trio_run, _FLAG)
     setattr(trio_run, _FLAG, True)
-    setattr(trio_run, _RANDOM, _RandomOfThisThread(random, old_random))
+    setattr(trio_run, _RANDOM, RandomOfThisThread(random, old_random))
     try:
-        yield
+        with _without_system_events():
+            yield
     finally:
         setattr(trio_run, _RANDOM, old_random)
         setattr(trio_run, _FLAG, old_flag)
 
 
-class _RandomOfThisThread(Random):
+@contextmanager
+def _without_system_events() -> Iterator[None]:
+    """Leave out the calls in this thread that can't give anything; on Linux, where it is tried."""
+    manager: Any = getattr(trio_run, _EVENTS, None)
+    if not sys.platform.startswith("linux") or not hasattr(manager, "get_events"):
+        yield
+        return
+    ask_system, thread = manager.get_events, get_ident()
+    context = trio_run.GLOBAL_RUN_CONTEXT
+
+    def get_events(self: Any, timeout: float) -> Any:
+        if timeout <= 0 and get_ident() == thread:
+            entries = context.runner.entry_queue
+            if not entries.queue and not entries.idempotent_queue:
+                return []
+        return ask_system(self, timeout)
+
+    manager.get_events = get_events
+    try:
+        yield
+    finally:
+        manager.get_events = ask_system
+
+
+class RandomOfThisThread(Random):
     """What trio draws: from `own` in the thread that made this, from `others` elsewhere."""
 
     def __init__(self, own: Random, others: Random) -> None:
@@ -67,7 +104,9 @@ class _RandomOfThisThread(Random):
         return self._drawn_from().random()
 
     def shuffle(self, x: MutableSequence[Any]) -> None:
-        self._drawn_from().shuffle(x)
+        # Most batches are of one task, for which nothing is drawn.
+        if len(x) > 1:
+            self._drawn_from().shuffle(x)
 
 
 def require_deterministic_trio(version: str = trio.__version__) -> None:

@@ -163,7 +163,9 @@ class ServerSimulation:
         """So many connections, of all clients together."""
         self._rounds_left = round_limit
         try:
-            result = run_simulation(self._main, seed=self.seed, time_limit_seconds=3_600)
+            result = run_simulation(
+                self._main, seed=self.seed, time_limit_seconds=3_600, digest=self.digest
+            )
         except Exception as error:
             error.add_note(
                 f"replay: python -m kraftpy.sim.server_run --seed {self.seed}"

@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import trio
-
 from kraftpy.sim.buggify import Buggify
 from kraftpy.sim.digest import EventDigest
 from kraftpy.world import World
+from kraftpy.world.alarms import TRIO_TIME, TrueTime
 from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk import MemoryDisk
 from kraftpy.world.memory_disk_crash import CrashPolicy
@@ -41,13 +40,25 @@ class Machine:
 class Simulation:
     """Given to the main function of `run_simulation`."""
 
-    __slots__ = ("_digest", "_machines", "buggify", "fabric", "on_delivery", "rng", "seed")
+    __slots__ = (
+        "_digest",
+        "_machines",
+        "buggify",
+        "fabric",
+        "on_delivery",
+        "rng",
+        "seed",
+        "true_time",
+    )
 
-    def __init__(self, seed: int, digest: EventDigest) -> None:
+    def __init__(self, seed: int, digest: EventDigest, true_time: TrueTime = TRIO_TIME) -> None:
         self.seed = seed
+        self.true_time = true_time
         # For the simulation's own choices: faults, workload, weather.
         self.rng = MemoryRng(seed, "simulation")
-        self.fabric = MemoryFabric(MemoryRng(seed, "network"), observer=self._arrived)
+        self.fabric = MemoryFabric(
+            MemoryRng(seed, "network"), observer=self._arrived, true_time=true_time
+        )
         # Called with the address of the host that is about to get bytes.
         self.on_delivery: Callable[[str], None] | None = None
         self._digest = digest
@@ -55,18 +66,18 @@ class Simulation:
         self.buggify = Buggify(MemoryRng(seed, "buggify"))
 
     def record(self, kind: str, place: str, data: bytes = b"") -> None:
-        self._digest.record(trio.current_time(), kind, place, data)
+        self._digest.record(self.true_time.now, kind, place, data)
 
     def _arrived(self, kind: str, place: str, data: bytes) -> None:
-        self.record(kind, place, data)
-        if self.on_delivery is not None and kind == Segment.DATA.value:
+        self._digest.record(self.true_time.now, kind, place, data)
+        if self.on_delivery is not None and kind == Segment.DATA:
             self.on_delivery(place[place.index(">") + 1 : place.rindex(":")])
 
     def machine(self, name: str, clock: MemoryClock | None = None) -> Machine:
         """The machine of that name; a new one gets this clock."""
         machine = self._machines.get(name)
         if machine is None:
-            clock = clock or MemoryClock()
+            clock = clock or MemoryClock(true_time=self.true_time)
             random = MemoryRng(self.seed, f"machine {name}").stream("disk")
             disk = MemoryDisk(name=name, clock=clock, random=random)
             disk.observe(self._disk_observer(name))

@@ -103,7 +103,7 @@ def _draw_swarm(random: Random) -> StorageSwarm:
 
 @dataclass(frozen=True, slots=True)
 class StorageRun:
-    """What a run did; `event_count` are the effects on the disk."""
+    """What a run did; `event_count` are the effects on the disk and what led to them."""
 
     seed: int
     trace: RunTrace
@@ -136,7 +136,7 @@ class StorageSimulation:
         """So many steps of the client, over as many lives of the process as it takes."""
         self._steps_left = step_limit
         try:
-            result = run_simulation(self._main, seed=self.seed)
+            result = run_simulation(self._main, seed=self.seed, digest=self.digest)
         except Exception as error:
             error.add_note(
                 f"replay: python -m kraftpy.sim.storage_run --seed {self.seed}"
@@ -145,7 +145,7 @@ class StorageSimulation:
             raise
         return StorageRun(
             self.seed,
-            self.digest.trace(),
+            result.trace,
             result.trace.event_count,
             int(result.virtual_seconds * 1e6),
             self._lives,

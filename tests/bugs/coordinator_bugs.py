@@ -6,7 +6,6 @@ transactions alone are in transaction_bugs.py.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -163,7 +162,7 @@ def markers_before_the_decision_is_committed(
     self: TransactionMachine, old: Any, new: Any, answer: Any
 ) -> Any:
     self._carry_out(new)
-    return replace(_decide(self, old, new, answer), settled=None)
+    return _decide(self, old, new, answer)._replace(settled=None)
 
 
 def decision_not_carried_out_after_loading(self: TransactionMachine, name: str) -> Outcome[Any]:

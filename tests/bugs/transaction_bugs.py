@@ -27,7 +27,7 @@ def markers_before_the_decision_is_committed(
     self: TransactionMachine, old: Any, new: Any, answer: Any
 ) -> Any:
     self._carry_out(new)
-    return replace(_decide(self, old, new, answer), settled=None)
+    return _decide(self, old, new, answer)._replace(settled=None)
 
 
 _end = TransactionMachine.end
@@ -83,7 +83,7 @@ _complete = TransactionMachine._complete
 
 
 def complete_not_tried_again(self: TransactionMachine, transactional_id: str, identity: Any) -> Any:
-    return replace(_complete(self, transactional_id, identity), settled=None)
+    return _complete(self, transactional_id, identity)._replace(settled=None)
 
 
 def nobody_times_out(self: TransactionMachine) -> Outcome[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 
@@ -18,7 +19,7 @@ from kraftpy.records.builder import BatchBuilder
 from kraftpy.records.control import EndTransactionMarker, build_end_transaction
 from kraftpy.sim.cluster_data_rules import DataRules, PartitionKey
 from kraftpy.sim.cluster_data_run import data_simulation
-from kraftpy.sim.cluster_producer_rules import check_last_stable, check_sequences
+from kraftpy.sim.cluster_producer_rules import ProducerFold
 from kraftpy.sim.cluster_simulation import ClusterRun, ClusterSimulation
 from kraftpy.sim.quorum_invariants import InvariantViolated
 from kraftpy.world.memory_clock import MemoryClock
@@ -257,6 +258,19 @@ def test_an_acknowledged_record_is_on_min_isr_replicas(*, flushes: bool) -> None
     world.rules.acked(world.partition(1), 0, 1, world.image)
 
 
+def test_another_record_in_the_same_place_does_not_count() -> None:
+    """Invariant 15, of each record of a batch"""
+    world = World()
+    for broker_id, values in ((1, (b"a", b"b")), (2, (b"a", b"c"))):
+        builder = BatchBuilder()
+        for value in values:
+            builder.append(None, value, timestamp_ms=1)
+        world.hosts[broker_id].log.append_as_leader(builder.build(), 5)
+    world.rules.acked(world.partition(1), 0, 1, world.image)
+    with pytest.raises(InvariantViolated, match="acknowledged-too-early"):
+        world.rules.acked(world.partition(1), 0, 2, world.image)
+
+
 @pytest.mark.parametrize(("losses", "is_judged"), [(1, True), (2, False)])
 def test_as_many_failed_machines_as_min_isr_may_lose_records(losses: int, is_judged: bool) -> None:
     """Invariant 12: while there are fewer, nothing is lost"""
@@ -325,9 +339,7 @@ def written(*batches: bytes | bytearray) -> MemoryReplicaLog:
     """A log with these, as followers take them: whatever they say."""
     log = MemoryReplicaLog(StillClock(), LogConfig())
     for batch in batches:
-        copy = bytearray(batch)
-        copy[:8] = log.log_end_offset.to_bytes(8)
-        log.append_as_follower(copy, 5)
+        append(log, bytearray(batch))
     return log
 
 
@@ -368,7 +380,7 @@ def end(producer_id: int, *, epoch: int = 0) -> bytearray:
 )
 def test_producers_write_in_order(batches: list[bytearray], wrong: str | None) -> None:
     """Invariant 17"""
-    found = check_sequences(written(*batches))
+    found = ProducerFold(written(*batches)).wrong_sequence()
     assert found is None if wrong is None else wrong in (found or "")
 
 
@@ -379,7 +391,7 @@ def test_a_producer_writes_within_its_open_transaction() -> None:
     late = of(1, 1)
     late[:8] = (1).to_bytes(8)
     log.append_as_follower(late, 5)
-    assert "outside its transaction" in (check_sequences(log) or "")
+    assert "outside its transaction" in (ProducerFold(log).wrong_sequence() or "")
 
 
 @pytest.mark.parametrize(
@@ -396,10 +408,87 @@ def test_what_is_stable(batches: list[bytearray], high_watermark: int, stable: i
     log = written(*batches)
     log.update_high_watermark(high_watermark)
     assert log.last_stable_offset == stable
-    assert check_last_stable(log, high_watermark) is None
+    assert wrong_last_stable(log, high_watermark) is None
     for wrong in (stable - 1, stable + 1):
         if 0 <= wrong <= high_watermark:
-            assert check_last_stable(Claims(log, wrong), high_watermark) is not None
+            assert wrong_last_stable(Claims(log, wrong), high_watermark) is not None
+
+
+def test_what_was_folded_is_read_again_when_it_has_changed() -> None:
+    """Invariant 17: cut off and written anew, just as long as it was"""
+    log = written(of(1, 0), of(1, 1))
+    fold = ProducerFold(log)
+    assert fold.wrong_sequence() is None
+    log.truncate_to(1)
+    late = of(1, 5)
+    late[:8] = (1).to_bytes(8)
+    log.append_as_follower(late, 5)
+    assert "sequence 5, not 1" in (fold.wrong_sequence() or "")
+
+
+def test_what_was_deleted_is_forgotten() -> None:
+    """Invariant 17: a log that begins later says less"""
+    log = written(of(1, 0), of(2, 0))
+    log.update_high_watermark(2)
+    fold = ProducerFold(log)
+    assert fold.wrong_sequence() is None
+    log.raise_log_start(1)
+    append(log, of(1, 5))
+    assert fold.wrong_sequence() is None
+
+
+def test_a_leader_may_know_that_more_is_committed_than_it_says() -> None:
+    """Invariant 14: the end of a transaction is committed, and the high watermark below it"""
+    log = written(of(2, 0, is_open=True), of(1, 0), end(2))
+    log.update_high_watermark(2)
+    for claimed in (0, 1, 2):
+        assert wrong_last_stable(Claims(log, claimed), 3) is None
+    assert wrong_last_stable(Claims(log, 1), 2) is not None
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_fold_says_what_a_fold_of_the_whole_log_says(seed: int) -> None:
+    """Invariants 14, 17 and 18, whatever befalls the log while it is followed"""
+    random = Random(seed)
+    log = written()
+    fold = ProducerFold(log)
+    sequences: dict[int, int] = {}
+    for _ in range(60):
+        match random.choice(("append", "append", "append", "end", "cut", "begin", "commit")):
+            case "append":
+                producer = random.randint(1, 3)
+                batch = of(producer, sequences.get(producer, 0), is_open=producer > 1)
+                sequences[producer] = sequences.get(producer, 0) + 1
+                append(log, batch)
+            case "end":
+                append(log, end(random.randint(2, 3)))
+            case "cut" if random.random() < 0.2:
+                log.truncate_to(random.randint(log.high_watermark, log.log_end_offset))
+            case "begin" if random.random() < 0.2:
+                log.raise_log_start(random.randint(log.log_start_offset, log.high_watermark))
+            case "commit":
+                offset = random.randint(log.high_watermark, log.log_end_offset)
+                log.update_high_watermark(offset)
+        anew = ProducerFold(log)
+        wrong = fold.wrong_sequence()
+        assert anew.wrong_sequence() == wrong
+        if wrong is not None:
+            # The run would end here; the next process counts anew.
+            fold, sequences = ProducerFold(log := written()), {}
+            continue
+        for mark in (log.high_watermark, log.log_end_offset):
+            assert anew.wrong_last_stable(mark) == fold.wrong_last_stable(mark)
+
+
+def append(log: MemoryReplicaLog, batch: bytearray) -> None:
+    batch[:8] = log.log_end_offset.to_bytes(8)
+    log.append_as_follower(batch, 5)
+
+
+def wrong_last_stable(log: MemoryReplicaLog, high_watermark: int) -> str | None:
+    fold = ProducerFold(log)
+    assert fold.wrong_sequence() is None
+    return fold.wrong_last_stable(high_watermark)
 
 
 class Claims(MemoryReplicaLog):

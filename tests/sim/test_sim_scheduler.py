@@ -10,6 +10,7 @@ from trio._core import _run as trio_run
 
 from kraftpy.sim import scheduler
 from kraftpy.sim.scheduler import (
+    RandomOfThisThread,
     UnsupportedTrio,
     require_deterministic_trio,
     schedule_trace,
@@ -34,15 +35,17 @@ def test_canary_seeds_explore_schedules() -> None:
     assert len({tuple(sorted(trace)) for trace in traces}) == 1
 
 
-def test_trio_is_as_before_afterwards() -> None:
-    flag, random = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, trio_run._r
-    state = random.getstate()
+def test_trio_is_as_before_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    flag, random = trio_run._ALLOW_DETERMINISTIC_SCHEDULING, Random(2)
+    # Other threads may have a loop that draws, too.
+    monkeypatch.setattr(trio_run, "_r", RandomOfThisThread(random, Random(3)))
+    before = trio_run._r
     with seeded_scheduler(Random(1)):
         assert trio_run._ALLOW_DETERMINISTIC_SCHEDULING
         assert trio_run._r.random() == Random(1).random()
     assert flag == trio_run._ALLOW_DETERMINISTIC_SCHEDULING
-    assert trio_run._r is random
-    assert random.getstate() == state
+    assert trio_run._r is before
+    assert random.getstate() == Random(2).getstate()
 
 
 def test_an_old_trio_is_refused() -> None:
@@ -53,7 +56,7 @@ def test_an_old_trio_is_refused() -> None:
 def test_an_untried_trio_must_pass_the_canary(monkeypatch: pytest.MonkeyPatch) -> None:
     require_deterministic_trio("0.99.0")
     # A trio that looks the same but shuffles with something else, so that seeds have no influence.
-    monkeypatch.setattr(scheduler._RandomOfThisThread, "shuffle", lambda self, batch: None)
+    monkeypatch.setattr(scheduler.RandomOfThisThread, "shuffle", lambda self, batch: None)
     with pytest.raises(UnsupportedTrio, match=r"0\.99\.0"):
         require_deterministic_trio("0.99.0")
 

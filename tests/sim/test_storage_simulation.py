@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kraftpy.sim.levels import Size, find_level
 from kraftpy.sim.server_simulation import ServerSimulation
 from kraftpy.sim.storage_simulation import StorageSimulation
 
@@ -42,3 +43,10 @@ def test_a_seed_of_a_server_is_one_run_only() -> None:
     first, again = (ServerSimulation(3).run(CONNECTIONS) for _ in range(2))
     assert first.trace == again.trace
     assert first.trace.digest != ServerSimulation(4).run(CONNECTIONS).trace.digest
+
+
+@pytest.mark.parametrize("name", ["logs", "requests"])
+def test_a_report_counts_what_happened_and_shows_it(name: str) -> None:
+    reports = [find_level(name).run(seed, Size(events=10), range(2)) for seed in (3, 4)]
+    assert all(report.steps > 10 and len(report.window) == 2 for report in reports)
+    assert reports[0].digest != reports[1].digest

@@ -31,7 +31,14 @@ from kraftpy.records.batch import RecordBatch
 from kraftpy.records.builder import BatchBuilder
 from kraftpy.records.control import EndTransactionMarker, build_end_transaction
 from kraftpy.sim.quorum_invariants import InvariantViolated
-from kraftpy.sim.whole.health_rules import HealthRules, Needs, check_server, count_tasks, open_files
+from kraftpy.sim.whole.health_rules import (
+    HealthRules,
+    Needs,
+    check_server,
+    count_tasks,
+    log_directories,
+    open_files,
+)
 from kraftpy.sim.whole.hosts import WholeHost
 from kraftpy.sim.whole.offset_rules import OffsetTruth
 from kraftpy.sim.whole.quorum_rules import WholeQuorumRules
@@ -280,6 +287,30 @@ def machine_with(position: int, offset: int) -> Any:
     return SimpleNamespace(offsets=SimpleNamespace(state=state))
 
 
+def test_the_files_of_a_replica_are_read_again_when_they_have_changed() -> None:
+    """Of a node that starts, for one: its disk does not stand still"""
+    disk = MemoryDisk()
+    trio.run(disk.make_directory, "/data/t-0")
+    file = disk.open("/data/t-0/00000000000000000000.log", write=True, create=True)
+    host = WholeHost(1, disk, MemoryClock())
+    key = (ZERO_UUID, 0)
+    host.directories[key] = "/data/t-0"
+    batch = BatchBuilder()
+    batch.append(None, b"v", timestamp_ms=1)
+    data = batch.build()
+    size = file.pwrite([data], 0)
+    first = host.resting(key)
+    assert first.log_end_offset == 1
+    assert host.resting(key) is first
+    data[:8] = (1).to_bytes(8)
+    file.pwrite([data], size)
+    assert host.resting(key).log_end_offset == 2
+    file.truncate(size)
+    assert host.resting(key).log_end_offset == 1
+    host.directories[key] = "/data/elsewhere"
+    assert host.resting(key).log_end_offset == 0
+
+
 def test_offsets_are_those_of_the_last_records() -> None:
     truth = OffsetTruth()
     truth.committed(batch(0, offset_record(5)))
@@ -372,3 +403,20 @@ def test_tasks_and_files_are_counted() -> None:
     assert open_files(disk) == 1
     file.close()
     assert open_files(disk) == 0
+
+
+def test_the_logs_of_a_node_that_starts_are_counted() -> None:
+    """Invariant 25: it has them open before it knows which of them it hosts"""
+    disk = MemoryDisk()
+    for name in ("t-0", "t-1", f"u-0.{'0' * 32}-delete", "no log"):
+        trio.run(disk.make_directory, f"/data/{name}")
+    disk.open("/data/t-2", write=True, create=True)
+    assert log_directories(disk) == 2
+
+    async def main() -> None:
+        host = WholeHost(1, disk, MemoryClock())
+        node = SimpleNamespace(server=SimpleNamespace(connections={}), broker=None)
+        host.lives(cast("Any", node))
+        assert host.needs == Needs(tasks=1, files=1, connections=0, replicas=2)
+
+    trio.run(main)

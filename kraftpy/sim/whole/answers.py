@@ -21,9 +21,8 @@ from kraftpy.protocol.schema.k22_init_producer_id import (
 )
 from kraftpy.protocol.tables import Response
 from kraftpy.records.batch import RecordBatch
-from kraftpy.records.reader import read_records
 from kraftpy.records.walker import batch_at, walk_batches
-from kraftpy.sim.cluster_data_rules import TrueRecord
+from kraftpy.sim.cluster_data_rules import TrueRecord, records_in
 from kraftpy.world import Buffer, FileSlice
 
 __all__ = ["Place", "Witness", "watched"]
@@ -32,7 +31,6 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 INIT_PRODUCER_ID: Final = 22
 _ALL: Final = -1
-_MAX_BYTES: Final = 1 << 26
 
 
 class Place(NamedTuple):
@@ -177,6 +175,6 @@ def _records_of(records: Buffer | FileSlice, start: int) -> Iterator[tuple[int, 
         data = records
     for batch in walk_batches(data):
         if isinstance(batch, RecordBatch):
-            for record in read_records(batch, max_bytes=_MAX_BYTES):
-                if record.offset >= start:
-                    yield record.offset, (batch.leader_epoch, bytes(record.value or b""))
+            for each in records_in(bytes(batch.data)):
+                if each[0] >= start:
+                    yield each

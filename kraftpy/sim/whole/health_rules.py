@@ -15,14 +15,22 @@ from typing import Final
 
 import trio
 
+from kraftpy.log.segment_files import parse_directory_name
 from kraftpy.net.server import NetworkServer
 from kraftpy.node import Node
 from kraftpy.purgatory.wheel import WheelView
 from kraftpy.sim.coordinator_rules import claim
 from kraftpy.world.memory_disk import MemoryDisk
-from kraftpy.world.memory_disk_image import FileInode
+from kraftpy.world.memory_disk_image import DirectoryInode, FileInode
 
-__all__ = ["HealthRules", "Needs", "check_server", "count_tasks", "open_files"]
+__all__ = [
+    "HealthRules",
+    "Needs",
+    "check_server",
+    "count_tasks",
+    "log_directories",
+    "open_files",
+]
 
 _OVERDUE: Final = "overdue"
 # Tasks: acceptors, sweepers, reapers, channels to controllers and brokers; a connection has a
@@ -111,6 +119,19 @@ def count_tasks(task: trio.lowlevel.Task) -> int:
     return 1 + sum(
         count_tasks(child) for nursery in task.child_nurseries for child in nursery.child_tasks
     )
+
+
+def log_directories(disk: MemoryDisk) -> int:
+    """Those of replicas that are on their way neither out nor in."""
+    inodes = disk.image.inodes
+    names = [
+        parse_directory_name(name)
+        for inode in inodes.values()
+        if isinstance(inode, DirectoryInode)
+        for name, number in inode.seen.items()
+        if isinstance(inodes[number], DirectoryInode)
+    ]
+    return sum(name is not None and not name.suffix for name in names)
 
 
 def open_files(disk: MemoryDisk) -> int:

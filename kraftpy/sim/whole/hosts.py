@@ -21,10 +21,11 @@ from kraftpy.records.errors import RecordDataError
 from kraftpy.records.walker import walk_batches
 from kraftpy.sim.cluster_data_rules import PartitionKey
 from kraftpy.sim.cluster_producer_rules import CheckedLog
-from kraftpy.sim.whole.health_rules import Needs, count_tasks, open_files
+from kraftpy.sim.whole.health_rules import Needs, count_tasks, log_directories, open_files
 from kraftpy.world import FileSlice
 from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk import MemoryDisk
+from kraftpy.world.memory_disk_image import Content, FileInode
 
 __all__ = ["RestingLog", "WholeHost", "key_of"]
 
@@ -36,28 +37,44 @@ def key_of(partition: Partition) -> PartitionKey:
 
 
 class RestingLog:
-    """The files of one replica, read once."""
+    """The files of one replica, read once: as they are as long as `is_current`."""
 
-    __slots__ = ("_batches", "_file", "log_end_offset", "log_start_offset")
+    __slots__ = (
+        "_batches",
+        "_disk",
+        "_file",
+        "_read",
+        "directory",
+        "log_end_offset",
+        "log_start_offset",
+    )
 
     def __init__(self, disk: MemoryDisk, directory: str) -> None:
+        self._disk = disk
+        self.directory = directory
         self._file = MemoryDisk().open("/log", write=True, create=True)
         # Where each batch lies: its last offset, position and size.
         self._batches: list[tuple[int, int, int]] = []
         self.log_start_offset = self.log_end_offset = 0
         position = 0
-        for path, inode in sorted(disk.image.files(), key=lambda each: each[0]):
-            parent, _, name = path.rpartition("/")
-            if parent != directory or not name.endswith(_SEGMENT_SUFFIX):
-                continue
-            data = bytes(inode.seen.data[: inode.seen.size])
-            for batch in _whole_batches(data):
+        self._read = self._state()
+        for content, _, size in self._read:
+            for batch in _whole_batches(bytes(content.data[:size])):
                 if not self._batches:
                     self.log_start_offset = batch.base_offset
                 self._file.pwrite([batch.data], position)
                 self._batches.append((batch.last_offset, position, batch.size))
                 self.log_end_offset = batch.next_offset
                 position += batch.size
+
+    def _state(self) -> list[tuple[Content, int, int]]:
+        """Each segment's bytes, in order, with what tells whether they are still the same."""
+        contents = [inode.seen for inode in _segment_files(self._disk, self.directory)]
+        return [(content, content.changes, content.size) for content in contents]
+
+    @property
+    def is_current(self) -> bool:
+        return self._state() == self._read
 
     @property
     def recovery_point(self) -> int:
@@ -83,6 +100,19 @@ class RestingLog:
         first, last = found[0], found[-1]
         length = last[1] + last[2] - first[1]
         return ReadInfo(place, FileSlice(self._file, first[1], length))
+
+
+def _segment_files(disk: MemoryDisk, directory: str) -> list[FileInode]:
+    try:
+        names = disk.image.find_directory(directory).seen
+    except OSError:
+        return []
+    inodes = [
+        disk.image.inodes[number]
+        for name, number in sorted(names.items())
+        if name.endswith(_SEGMENT_SUFFIX)
+    ]
+    return [inode for inode in inodes if isinstance(inode, FileInode)]
 
 
 def _whole_batches(data: bytes) -> list[RecordBatch]:
@@ -177,7 +207,6 @@ class WholeHost:
         self.directories: dict[PartitionKey, str] = {}
         # How far each was flushed, by whichever process.
         self._durable: dict[PartitionKey, int] = {}
-        # Of a node that does not run: its disk stands still.
         self._resting: dict[PartitionKey, RestingLog] = {}
         self.hosted: Mapping[PartitionKey, Partition] = _Hosted(self)
         self.logs: Mapping[PartitionKey, CheckedLog] = _Logs(self)
@@ -186,7 +215,6 @@ class WholeHost:
         """Called in the node's own task."""
         self.node = node
         self._task = trio.lowlevel.current_task()
-        self._resting.clear()
 
     def dies(self) -> None:
         self.node = None
@@ -209,15 +237,15 @@ class WholeHost:
             tasks=count_tasks(self._task),
             files=open_files(self.disk),
             connections=len(node.server.connections),
-            replicas=len(self.partitions),
+            # One that starts has its logs open before it knows what it hosts.
+            replicas=max(len(self.partitions), log_directories(self.disk)),
         )
 
     def resting(self, key: PartitionKey) -> RestingLog:
+        directory = self.directories[key]
         found = self._resting.get(key)
-        if found is None:
-            found = RestingLog(self.disk, self.directories[key])
-            if self.node is None:
-                self._resting[key] = found
+        if found is None or found.directory != directory or not found.is_current:
+            found = self._resting[key] = RestingLog(self.disk, directory)
         return found
 
     @property
@@ -232,7 +260,7 @@ class WholeHost:
     @property
     def partitions(self) -> list[Partition]:
         replicas = self.replicas
-        return [] if replicas is None else list(replicas.hosted.partitions())
+        return [] if replicas is None else replicas.hosted.partitions()
 
     @property
     def broker_epoch(self) -> int:

@@ -26,15 +26,18 @@ from kraftpy.faults.language import (
     DiskFull,
     FailNext,
     Fault,
+    FlipBits,
     Kill,
     OneWay,
     Partition,
     Pause,
     PowerLoss,
+    RemoveVoter,
     Reset,
     Restart,
     SlowDisk,
     Stop,
+    StrayWrite,
     TornWrite,
 )
 from kraftpy.faults.state import NodeFaults
@@ -42,6 +45,7 @@ from kraftpy.metadata.directories import directory_paths
 from kraftpy.metadata.format import FormatRequest, format_storage
 from kraftpy.node import Node
 from kraftpy.sim.simulation import Simulation
+from kraftpy.sim.whole.more_faults import Voters, damage_log
 from kraftpy.world import World
 from kraftpy.world import memory_disk_faults as disks
 from kraftpy.world.memory_disk_crash import CrashPolicy
@@ -126,6 +130,10 @@ class Observer:
         """Whether a node may end with this."""
         return False
 
+    def may_damage(self) -> bool:
+        """Whether one node's log may be damaged: all that it has must be with others, too."""
+        return True
+
 
 class Running:
     """One process of a node, from its start to its end."""
@@ -191,11 +199,13 @@ class Machines:
         if node_id not in self.running:
             running = self.running[node_id] = Running(lambda: self._tear(node_id))
             self._observer.note(node_id, "starts")
-            self._nursery.start_soon(self._run, node_id, running, name=machine_name(node_id))
+            name = machine_name(node_id)
+            # Here, so that it can be killed before it has done anything.
+            world = self.simulation.world(name, buggify=self._buggify)
+            self._nursery.start_soon(self._run, node_id, running, world, name=name)
 
-    async def _run(self, node_id: int, running: Running) -> None:
+    async def _run(self, node_id: int, running: Running, world: World) -> None:
         name = machine_name(node_id)
-        world = self.simulation.world(name, buggify=self._buggify)
         try:
             with running.scope:
                 running.node = await formatted_node(
@@ -208,7 +218,9 @@ class Machines:
                 self._observer.made(node_id, running.node)
                 await running.node.run(task_status=running)  # type: ignore[arg-type]
         except Exception as error:
-            if not self._observer.is_excused(node_id, error):
+            # What a process says that was killed while it formatted its disk, nobody hears.
+            is_heard = running.node is not None or self.running.get(node_id) is running
+            if is_heard and not self._observer.is_excused(node_id, error):
                 raise
             self._observer.note(node_id, f"gives up: {_first_words(error)}")
         finally:
@@ -317,6 +329,10 @@ class Machines:
                 return self._jump(node, milliseconds)
             case DiskFull(node) | DiskError(node) | SlowDisk(node):
                 return self._spoil(node, fault)
+            case FlipBits(node) | StrayWrite(node):
+                return await self._damage(node, fault)
+            case RemoveVoter(node):
+                return await self._remove_voter(node)
         raise ValueError(f"{fault.name} can't be simulated")
 
     def _pause(self, node_id: int) -> End | None:
@@ -380,6 +396,34 @@ class Machines:
             self.start(node_id)
 
         return end
+
+    async def _damage(self, node_id: int, fault: FlipBits | StrayWrite) -> End | None:
+        if not self._observer.may_damage():
+            self._observer.note(node_id, "is spared: others are not well")
+            return None
+        await self.kill(node_id)
+        done = damage_log(self.simulation.machine(machine_name(node_id)).disk, fault)
+        self._observer.note(node_id, done or "has nothing to damage")
+        return lambda: self.start(node_id)
+
+    async def _remove_voter(self, node_id: int) -> End | None:
+        controllers = {
+            each: (machine_name(each), _CONTROLLER_PORT)
+            for each, config in self.configs.items()
+            if config.is_controller
+        }
+        servers = [
+            (machine_name(each), PORT) for each, config in self.configs.items() if config.is_broker
+        ]
+        voters = Voters(self.simulation.world(self.clients[0]), servers, controllers)
+        is_removed = await voters.remove(node_id)
+        self._observer.note(node_id, "votes no more" if is_removed else "may vote no more")
+        # Whatever came of it: an answer may have been lost.
+        return lambda: self._nursery.start_soon(self._bring_back, voters, node_id)
+
+    async def _bring_back(self, voters: Voters, node_id: int) -> None:
+        await voters.bring_back(node_id)
+        self._observer.note(node_id, "votes")
 
     def heal_links(self) -> None:
         """Every link is whole, whoever cut it."""

@@ -56,22 +56,24 @@ class WholeQuorumRules(QuorumInvariants):
     def check_leader(self, driver: RaftDriver) -> None:
         """Invariant 5."""
         quorum = driver.quorum
-        if not isinstance(quorum.role, Leader) or quorum.epoch < self._newest_epoch:
+        if not isinstance(quorum.role, Leader):
+            return
+        epoch = quorum.epoch
+        if epoch < self._newest_epoch:
             return
         node_id, log = quorum.local.node_id, quorum.log
-        if log.last_epoch != quorum.epoch:
+        if log.last_epoch != epoch:
             raise InvariantViolated(
                 "leader-loads-snapshot",
-                f"{node_id} leads {quorum.epoch}, its log ends in {log.end}",
+                f"{node_id} leads {epoch}, its log ends in {log.end}",
             )
-        if self._checked_leader == (quorum.epoch, node_id):
+        if self._checked_leader == (epoch, node_id):
             return
-        self._checked_leader = (quorum.epoch, node_id)
+        self._checked_leader = (epoch, node_id)
         if not self._has_committed(driver):
             raise InvariantViolated(
                 "leader-completeness",
-                f"{node_id} leads epoch {quorum.epoch} with {log.end}, committed is"
-                f" {self.committed_end}",
+                f"{node_id} leads epoch {epoch} with {log.end}, committed is {self.committed_end}",
             )
 
     def _has_committed(self, driver: RaftDriver) -> bool:

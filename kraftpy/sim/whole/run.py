@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from kraftpy.sim.digest import EventDigest, RunTrace
 from kraftpy.sim.runner import SimulationResult, run_simulation
+from kraftpy.sim.whole.more_faults import draw_more_faults
 from kraftpy.sim.whole.schedule import PlannedFault, draw_plan
 from kraftpy.sim.whole.swarm import WholeSwarm, draw_more, draw_swarm
 from kraftpy.sim.whole.system import WholeOutcome, WholeSystem
@@ -74,5 +75,6 @@ def make_case(
     random = MemoryRng(seed, "whole")
     drawn = swarm or draw_more(random.stream("more"), draw_swarm(random.stream("swarm")))
     plan = draw_plan(random.stream("plan"), drawn, seconds)
+    plan += draw_more_faults(random.stream("more faults"), drawn, seconds, len(plan))
     kept = [planned for planned in plan if planned.number not in without]
     return WholeCase(seed, drawn, kept, seconds=seconds, messages=messages)

@@ -20,16 +20,19 @@ from kraftpy.verify.workloads.catalogue import WORKLOADS
 from kraftpy.world import Random
 from kraftpy.world.memory_link import LinkProfile
 
-__all__ = ["FAULT_NAMES", "LOSING", "WholeSwarm", "draw_more", "draw_swarm"]
+__all__ = ["FAULT_NAMES", "LOSING", "MORE_FAULTS", "WholeSwarm", "draw_more", "draw_swarm"]
 
 FAULT_NAMES: Final = (
     *("kill", "power-loss", "restart", "pause", "partition", "one-way", "delay", "cut-clients"),
     *("reset", "fail-next", "clock-jump", "slow-disk", "disk-full", "disk-error"),
 )
+MORE_FAULTS: Final = ("flip-bits", "stray-write", "remove-voter")
+"""Drawn apart: see more_faults.py."""
 LOSING: Final = ("power-loss", "torn-write", "disk-error")
 """Faults by which unsynced data is lost."""
 
 _NEAR_SECONDS: Final = 0.001
+_MORE_FAULT_SHARE: Final = 0.2
 _PLAIN_WORKLOADS: Final = ("queue-assign", "list-append", "idempotent", "offsets", "metadata")
 _SESSION_SETTINGS: Final = {
     "offsets.topic.num.partitions": "2",
@@ -110,6 +113,7 @@ class WholeSwarm:
     compression: str = "none"
     group_protocol: str = "classic"
     faults: tuple[str, ...] = ("kill", "power-loss", "partition", "pause", "restart")
+    more_faults: tuple[str, ...] = ()
     fault_mean_seconds: float = 4.0
     # Whether a fault waits for the end of the one before.
     overlaps: bool = False
@@ -197,7 +201,10 @@ def draw_swarm(random: Random) -> WholeSwarm:
 def draw_more(random: Random, swarm: WholeSwarm) -> WholeSwarm:
     """What is drawn apart from the rest."""
     more = _draw_extremes(random, _MORE_NODE_EXTREMES)
-    return replace(swarm, node_extremes={**swarm.node_extremes, **more})
+    faults = [name for name in MORE_FAULTS if random.random() < _MORE_FAULT_SHARE]
+    if swarm.left_behind and "remove-voter" in faults:
+        faults.remove("remove-voter")
+    return replace(swarm, node_extremes={**swarm.node_extremes, **more}, more_faults=tuple(faults))
 
 
 def _draw_workloads(random: Random) -> tuple[str, ...]:

@@ -99,9 +99,12 @@ class WholeSystem(Observer):
         self._spoiled: dict[int, None] = {}
         self._phase_scope: trio.CancelScope | None = None
         self._by_ip: dict[str, int | None] = {}
+        # Of each node, the turn of deliveries in which it was looked at last.
+        self._looked_in: dict[int, int | None] = {}
         self._load: Load | None = None
         self._last_seconds = 0.0
-        self._news = trio.Event()
+        self._clock = MemoryClock()
+        self._news = self._clock.bell()
 
     # Putting the world together.
 
@@ -140,6 +143,7 @@ class WholeSystem(Observer):
             clock = MemoryClock(
                 rate=swarm.clock_rates.get(node_id, 1.0),
                 wall_offset_ms=swarm.wall_offsets_ms.get(node_id, 0),
+                true_time=simulation.true_time,
             )
             machine = simulation.machine(name, clock)
             if swarm.disk_seconds:
@@ -332,23 +336,36 @@ class WholeSystem(Observer):
         """A node that has lost its disk must stop."""
         return node_id in self._spoiled
 
+    def may_damage(self) -> bool:
+        running = self.machines.running
+        return all(
+            each in running and running[each].is_up and not running[each].is_paused
+            for each in self.machines.node_ids
+        ) and all(
+            all(each in record.isr for each in record.replicas)
+            for topic in self.watch.truth.image.topics.values()
+            for record in topic.partitions
+        )
+
     def _delivered(self, ip: str) -> None:
         self.outcome.messages += 1
-        self._news.set()
+        self._news.ring()
         node_id = self._by_ip.get(ip)
         if node_id is None and ip not in self._by_ip:
             host = self.simulation.fabric.find(ip)
             name = "" if host is None else host.name
             found = [each for each in self.swarm.node_ids if machine_name(each) == name]
             node_id = self._by_ip[ip] = found[0] if found else None
-        if node_id is not None:
+        turn = self.simulation.fabric.turn
+        # What is delivered along with something else finds the node as that did.
+        if node_id is not None and (turn is None or self._looked_in.get(node_id) != turn):
+            self._looked_in[node_id] = turn
             self.watch.look_at(node_id)
 
     async def _look_all_the_time(self) -> None:
         """Soon after anything was delivered, and now and then when nothing is."""
         while True:
-            with trio.move_on_after(_QUIET_SECONDS):
-                await self._news.wait()
-            await trio.sleep(_LOOK_SECONDS)
-            self._news = trio.Event()
+            await self._news.wait_until(self._clock.monotonic() + _QUIET_SECONDS)
+            await self._clock.sleep(_LOOK_SECONDS)
+            self._news.clear()
             self.watch.look_at_all()

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kraftpy.broker.hosted_replicas import log_of
 from kraftpy.broker.partition import Partition
@@ -62,6 +62,7 @@ from kraftpy.sim.whole.transaction_rules import (
     wrong_aborted_index,
 )
 from kraftpy.world.memory_disk_crash import CrashPolicy
+from kraftpy.world.memory_disk_faults import FaultHold
 
 __all__ = ["Watch", "WholeData"]
 
@@ -88,6 +89,15 @@ class WholeData(DataRules):
         if key[0] not in self.compacted:
             super()._check_records(broker_id, key)
 
+    def shown_all(self, key: PartitionKey, records: Iterator[tuple[int, TrueRecord]]) -> None:
+        """As `shown` for each of them."""
+        true = self._true(key)
+        is_judged = self._is_judged(true)
+        for offset, record in records:
+            self.delivered += 1
+            if is_judged:
+                self._remember(key, true, offset, record)
+
     def _durable_end(self, broker_id: int, key: PartitionKey, log: CheckedLog) -> int:
         """A process that has just recovered a log counts on less than the one before has flushed,
         until it has flushed again: what it knows is a checkpoint. The disk has it all the same.
@@ -101,8 +111,13 @@ class _State(NamedTuple):
     end_offset: int
     high_watermark: int
     start_offset: int
-    leader_epoch: int
+    recovery_point: int
     leader_id: int
+    leader_epoch: int
+
+    @property
+    def leadership(self) -> tuple[int, int]:
+        return self.leader_id, self.leader_epoch
 
 
 class _Seen:
@@ -144,6 +159,9 @@ class Watch:
         self._news = CommittedNews()
         self._seen: dict[int, _Seen] = {}
         self._looks = 0
+        self._hold = FaultHold()
+        for host in hosts.values():
+            host.disk.share_hold(self._hold)
         self._topics: dict[Uuid, None] = {}
         self.checks = 0
 
@@ -152,7 +170,7 @@ class Watch:
     def _guarded(self, look: Callable[[], None]) -> None:
         if self.violation is not None:
             return
-        self._hold_faults(True)
+        self._hold.is_on = True
         try:
             look()
         except InvariantViolated as violation:
@@ -163,11 +181,7 @@ class Watch:
             failure.__cause__ = error
             self._fail(failure)
         finally:
-            self._hold_faults(False)
-
-    def _hold_faults(self, hold: bool) -> None:
-        for host in self.hosts.values():
-            host.disk.hold_faults(hold)
+            self._hold.is_on = False
 
     def _fail(self, violation: InvariantViolated) -> None:
         self.violation = violation
@@ -194,8 +208,17 @@ class Watch:
         self._note_broker(node_id, host)
         self._look_at_quorum(node_id, node, seen)
         self._look_at_image(node_id, node, seen)
+        before = seen.partitions
         for partition in host.partitions:
-            self._look_at_partition(host, partition, seen)
+            # As `log_of`, without the calls: this is what most looks consist of.
+            log: Any = partition.log
+            state = (
+                *log.marks(),
+                partition.leader_id,
+                partition.leader_epoch,
+            )
+            if before.get(partition) != state:
+                self._look_at_partition(host, partition, seen, _State(*state))
 
     def _look_at_quorum(self, node_id: int, node: Node, seen: _Seen) -> None:
         assert node.quorum is not None
@@ -261,7 +284,7 @@ class Watch:
             host.was_up = False
         self._rules.reached[process] = node.quorum.loader.image.provenance.last_offset
         if node.broker.replicas is not None:
-            for topic_id in node.broker.replicas.deleted_topics():
+            for topic_id in node.broker.replicas.told_deletions:
                 self._rules.deleted[node_id, topic_id] = None
 
     def _look_at_image(self, node_id: int, node: Node, seen: _Seen) -> None:
@@ -278,28 +301,22 @@ class Watch:
                 if "compact" in (policy or ""):
                     self.data.compacted[topic.topic_id] = topic.name
 
-    def _look_at_partition(self, host: WholeHost, partition: Partition, seen: _Seen) -> None:
+    def _look_at_partition(
+        self, host: WholeHost, partition: Partition, seen: _Seen, state: _State
+    ) -> None:
+        """Something has changed."""
         log = log_of(partition)
-        host.note_durable(key_of(partition), log)
-        state = _State(
-            log.log_end_offset,
-            log.high_watermark,
-            log.log_start_offset,
-            partition.leader_epoch,
-            partition.leader_id,
-        )
         before = seen.partitions.get(partition)
-        if before == state:
-            return
         seen.partitions[partition] = state
         key, image = key_of(partition), self.truth.image
+        host.note_durable(key, log)
         if before is None:
             host.directories[key] = log.directory
         self.data.check_order(key, log)
         if before is None or state.start_offset > before.start_offset:
             self.data.deleted(key, state.start_offset)
         if partition.is_leader:
-            is_new = before is None or before[3:] != state[3:]
+            is_new = before is None or before.leadership != state.leadership
             if before is None or is_new or before.high_watermark != state.high_watermark:
                 # First, because the rules of what is committed must know how far that is.
                 self.data.high_watermark_moved(partition, image)
@@ -384,8 +401,9 @@ class Watch:
             if node.server is not None:
                 limit = node.config.current.get_int("socket.request.max.bytes")
                 check_server(node_id, node.server, limit)
-            if host.needs is not None:
-                host.needs.check(node_id)
+            needs = host.needs
+            if needs is not None:
+                needs.check(node_id)
             if host.clock.is_paused:
                 seen.health.was_away()
             else:
@@ -435,11 +453,7 @@ class Watch:
             return
         key = key_of(partition)
 
-        def look() -> None:
-            for offset, record in records:
-                self.data.shown(key, offset, record)
-
-        self._guarded(look)
+        self._guarded(lambda: self.data.shown_all(key, records))
 
     def begun(self, producer_id: int, epoch: int) -> None:
         ends: dict[PartitionKey, int] = {}
