@@ -1,4 +1,4 @@
-"""The command line: `python -m jepsen_tests run|list`.
+"""The command line: `python -m jepsen_tests run|list`, and longer ones (jepsen_tests/long).
 
 Results go to standard output, progress to standard error. Exit codes: 0 every run was valid and
 exercised what it claims; 1 one was not; 2 the command line is wrong; 130 interrupted.
@@ -21,14 +21,26 @@ import trio
 
 from jepsen_tests.clients.table import CLIENTS, find_clients
 from jepsen_tests.cluster.capabilities import Capability, probe, table
+from jepsen_tests.cluster.errors import HarnessError
+from jepsen_tests.long import overload, power, release, soak, tiers
 from jepsen_tests.nemeses import kinds, nemesis_of
 from jepsen_tests.progress import ProgressLine
 from jepsen_tests.report import summary_table, write_report
 from jepsen_tests.run import Outcome, RunOptions, perform
 from kraftpy.launch.cluster import NODE_COMMAND
+from kraftpy.launch.errors import LaunchError
 from kraftpy.verify.workloads.catalogue import WORKLOADS, find_workload
 
 __all__ = ["main"]
+
+LONG: dict[str, tuple[Any, str]] = {
+    "power": (power, "nodes lose their power, again and again, and nothing acknowledged"),
+    "soak": (soak, "one cluster for hours under faults, which must not drift"),
+    "overload": (overload, "twice the load that a cluster can carry, and how it recovers"),
+    "tier": (tiers, "everything that belongs to a commit, a night, a week or a release"),
+    "report": (release, "the report of a release, from what tiers have left"),
+}
+"""Commands that take hours, or sum them up: modules with `add_arguments` and `run`."""
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -52,9 +64,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "list":
             return trio.run(_list, options.format)
+        if options.command in LONG:
+            return trio.run(_stoppable, lambda: _run_long(options))
         return trio.run(_stoppable, lambda: _run_all(runs, options))
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+async def _run_long(options: Namespace) -> int:
+    """A ValueError is about the command line; what fails in the harness is no verdict either."""
+    try:
+        code: int = await LONG[options.command][0].run(options)
+    except ValueError as error:
+        print(f"jepsen_tests: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except (HarnessError, LaunchError, trio.TooSlowError) as error:
+        print(f"jepsen_tests: {options.command} could not be done: {error}", file=sys.stderr)
+        return 1
+    return code
 
 
 def _parser() -> ArgumentParser:
@@ -64,7 +91,8 @@ def _parser() -> ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="run|list")
+    names = "|".join(("run", "list", *LONG))
+    commands = parser.add_subparsers(dest="command", required=True, metavar=names)
     run = commands.add_parser(
         "run",
         help="run workloads under faults, and judge what clients saw",
@@ -82,6 +110,12 @@ def _parser() -> ArgumentParser:
     add("--slots", type=int, default=6, help="clients at a time (6)")
     add("--group-protocol", choices=("classic", "consumer"), help="of groups (drawn)")
     add("--network", choices=("auto", "namespaces", "proxy"), default="auto", help="(auto)")
+    add(
+        "--disk",
+        choices=("plain", "lossy"),
+        default="plain",
+        help="lossy: in memory, where `power` takes names and sectors, too; needs FUSE (plain)",
+    )
     add("--out", type=Path, default=Path("jepsen-runs"), metavar="DIR", help="(jepsen-runs)")
     add("--keep", action="store_true", help="keep the nodes' files of valid runs too")
     add("--quick", action="store_true", help="short waits before and after the main phase")
@@ -90,9 +124,22 @@ def _parser() -> ArgumentParser:
         metavar="COMMAND",
         help="what runs a node (`kraftpy node --stop-with-parent`); arguments follow it",
     )
+    add(
+        "--other-command",
+        metavar="COMMAND",
+        help="what runs a node of another version, for --nemesis versions",
+    )
     shown = commands.add_parser(
         "list", help="list workloads, nemeses and clients, and what this machine has of them"
     )
+    for name, (module, words) in LONG.items():
+        longer = commands.add_parser(
+            name,
+            help=words,
+            description=module.__doc__,
+            formatter_class=RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(longer)
     for command in (run, shown):
         command.add_argument("--format", choices=("text", "json"), default="text", help="(text)")
     return parser
@@ -109,10 +156,14 @@ def _runs(options: Namespace) -> list[RunOptions]:
     command: tuple[str, ...] = NODE_COMMAND
     if options.node_command is not None:
         command = tuple(shlex.split(options.node_command))
+    other = None if options.other_command is None else tuple(shlex.split(options.other_command))
     found = []
     for name in options.workload.split(","):
         workload = find_workload(name)
         nemesis = nemesis_of(options.nemesis.split(","))
+        nemesis.check(
+            nodes=options.nodes, network=options.network, has_other_version=other is not None
+        )
         faults = "+".join(nemesis.names) or "none"
         quiet, recovery = (0.5, 1.0) if options.quick else (5.0, 10.0)
         found.append(
@@ -128,9 +179,11 @@ def _runs(options: Namespace) -> list[RunOptions]:
                 rate=options.rate,
                 slots=options.slots,
                 group_protocol=options.group_protocol,
+                has_lossy_disks=options.disk == "lossy",
                 quiet_seconds=quiet,
                 recovery_seconds=recovery,
                 node_command=command,
+                other_command=other,
             )
         )
     return found

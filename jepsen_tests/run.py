@@ -93,10 +93,14 @@ class RunOptions:
     """
     group_protocol: Literal["classic", "consumer"] | None = None
     """None: drawn from the seed."""
+    has_lossy_disks: bool = False
+    """Power takes names and single sectors from nodes, too (`--disk lossy`)."""
     in_sync_seconds: float = 60.0
     """After the heal, all replicas must be in sync within this time."""
     node_command: tuple[str, ...] = NODE_COMMAND
     """What runs a node: the suite's own exam has nodes that are not as they should be."""
+    other_command: tuple[str, ...] | None = None
+    """What runs a node of another version (`versions`)."""
 
     @property
     def command(self) -> str:
@@ -109,8 +113,12 @@ class RunOptions:
         words += ["--slots", str(self.slots), "--network", self.network]
         if self.group_protocol is not None:
             words += ["--group-protocol", self.group_protocol]
+        if self.has_lossy_disks:
+            words += ["--disk", "lossy"]
         if self.node_command != NODE_COMMAND:
             words += ["--node-command", shlex.join(self.node_command)]
+        if self.other_command is not None:
+            words += ["--other-command", shlex.join(self.other_command)]
         return shlex.join(words)
 
 
@@ -174,16 +182,18 @@ async def perform(options: RunOptions, events: RunEvents) -> Outcome:
     return outcome
 
 
-def recreated_keys(history: History) -> frozenset[int]:
-    """Of topics that the nemesis has deleted and made again, or has tried to."""
-    keys = KeySpace()
-    return frozenset(
-        key
+def recreated_keys(history: History, keys: KeySpace | None = None) -> dict[int, int]:
+    """Of topics that the nemesis has deleted and made again, or has tried to; with the index of the
+    event that says so, of the last time.
+    """
+    space = keys or KeySpace()
+    return {
+        key: event.index
         for event in history.nemesis_events
         for text in (*event.value.get("faults", ()), *event.value.get("doubtful", ()))
         if isinstance(fault := parse_fault(text), RecreateTopic)
-        for key in keys.keys_of(fault.topic)
-    )
+        for key in space.keys_of(fault.topic)
+    }
 
 
 def _texts(failures: BaseExceptionGroup[Any]) -> Iterator[str]:
@@ -207,6 +217,7 @@ class _Run:
         self._watcher: Watcher | None = None
         self._deaths: list[str] = []
         self._laggards: list[str] = []
+        self._is_drained = True
         self._network = ""
 
     def _circumstances(self) -> Circumstances:
@@ -237,7 +248,9 @@ class _Run:
             seed=options.seed,
             directory=str(data),
             settings=SETTINGS,
+            has_lossy_disks=options.has_lossy_disks,
             command=options.node_command,
+            other_command=options.other_command,
         )
         async with open_cluster(self._world, cluster_options) as cluster:
             try:
@@ -276,14 +289,14 @@ class _Run:
             with self._phase("recovery"):
                 await self._recover(cluster)
             with self._phase("drain"):
-                await session.drain(_DRAIN_SECONDS)
+                self._is_drained = await session.drain(_DRAIN_SECONDS)
                 if not await session.has_done(options.least_kinds):
                     await session.run_until(
                         lambda: session.has_done(options.least_kinds), _PATIENCE_SECONDS
                     )
             if self._script.reads_in_the_end:
                 with self._phase("final read"):
-                    await session.final_read()
+                    await session.final_read(recreated_keys(self.recorder.history({})))
                 with self._phase("audit"):
                     self._audit = await self._look_into_logs(session)
 
@@ -396,5 +409,6 @@ class _Run:
             vacuity=vacuity,
             audit=self._audit,
             leaders_changed=bool(history.nemesis_events),
-            recreated_keys=recreated_keys(history),
+            recreated_keys=frozenset(recreated_keys(history)),
+            is_drained=self._is_drained,
         )

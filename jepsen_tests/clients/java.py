@@ -343,6 +343,7 @@ def _consumer(bootstrap: str, spec: ClientSpec) -> dict[str, Any]:
         "bootstrap.servers": bootstrap,
         "client.id": spec.client_id,
         "enable.auto.commit": _flag(spec.commits_by_itself and spec.group_id is not None),
+        "max.poll.records": spec.max_poll_records,
         "auto.commit.interval.ms": spec.auto_commit_interval_ms,
         "auto.offset.reset": "earliest",
         "isolation.level": "read_committed" if spec.is_read_committed else "read_uncommitted",

@@ -308,6 +308,7 @@ class KafkaPythonClient:
                 group_instance_id=spec.group_instance_id,
                 enable_auto_commit=spec.commits_by_itself,
                 auto_commit_interval_ms=spec.auto_commit_interval_ms,
+                max_poll_records=spec.max_poll_records,
                 auto_offset_reset="earliest",
                 isolation_level=level,
                 fetch_max_wait_ms=100,

@@ -46,7 +46,6 @@ from kraftpy.verify.workloads.port import (
 __all__ = ["LOCAL_ERRORS", "LibrdkafkaClient", "client_error", "open_librdkafka_client"]
 
 _CLOSE_SECONDS = 10.0
-_POLL_RECORDS = 500
 
 _REFUSED: Final = Meaning(Effect.FAIL, AfterCommit.ABORT)
 _OVER: Final = Meaning(Effect.FAIL_AND_END, AfterCommit.NO_ABORT)
@@ -225,7 +224,8 @@ class LibrdkafkaClient:
         await self._ask(subscribe)
 
     async def poll(self, timeout_ms: int) -> list[PolledRecord]:
-        messages = await self._ask(lambda: self._consumer.consume(_POLL_RECORDS, timeout_ms / 1000))
+        most = self._spec.max_poll_records
+        messages = await self._ask(lambda: self._consumer.consume(most, timeout_ms / 1000))
         records: list[PolledRecord] = []
         for message in messages:
             error = message.error()

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import trio
-
 from jepsen_tests.cluster.errors import HarnessError
 from kraftpy.client.admin import Admin
 from kraftpy.client.admin_cluster import (
@@ -18,7 +16,6 @@ from kraftpy.client.admin_cluster import (
     elect_preferred_leaders,
     list_reassignments,
     unregister_broker,
-    update_features,
 )
 from kraftpy.client.admin_operations import (
     ConfigKind,
@@ -28,23 +25,20 @@ from kraftpy.client.admin_operations import (
     delete_topics,
     describe_cluster,
     describe_configs,
-    describe_quorum,
     describe_topics,
     list_topics,
     require,
 )
 from kraftpy.client.calls import TopicPartition
-from kraftpy.client.connection import connect
-from kraftpy.client.errors import KafkaError, UnsupportedVersion, failure_of
+from kraftpy.client.errors import failure_of
 from kraftpy.client.settings import ClientSettings
 from kraftpy.protocol.errors import ErrorCode
-from kraftpy.protocol.ids import ZERO_UUID, Uuid
+from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema.k10_find_coordinator import FindCoordinatorRequest
 from kraftpy.protocol.schema.k22_init_producer_id import InitProducerIdRequest
 from kraftpy.protocol.schema.k66_list_transactions import ListTransactionsRequest
-from kraftpy.protocol.schema.k80_add_raft_voter import AddRaftVoterRequest, Listener
-from kraftpy.protocol.schema.k81_remove_raft_voter import RemoveRaftVoterRequest
 from kraftpy.protocol.tables import Request
+from kraftpy.verify.voter_changes import NoAnswerError, VoterChanges, ask
 from kraftpy.world import Address, World
 
 __all__ = ["Administration"]
@@ -62,6 +56,7 @@ class Administration:
         self._world = world
         self._admin = admin
         self._client = ClientSettings(client_id="nemesis", request_timeout_ms=_TIMEOUT_MS)
+        self._voters = VoterChanges(world, admin, self._client, timeout_ms=_TIMEOUT_MS)
 
     async def elect_leaders(self) -> list[TopicPartition]:
         return await self._admin.run(elect_preferred_leaders())
@@ -81,8 +76,6 @@ class Administration:
     async def recreate_topic(self, name: str) -> None:
         """With as many partitions and replicas as it had, and its own settings."""
         topic = (await self._admin.run(describe_topics([name])))[name]
-        if topic.error != ErrorCode.NONE:
-            raise KafkaError(topic.error)
         configs = await self._admin.run(describe_configs(ConfigKind.TOPIC, name))
         own = {
             each.name: each.value
@@ -129,23 +122,10 @@ class Administration:
         await self._admin.run(unregister_broker(node))
 
     async def remove_voter(self, node: int, controllers: dict[int, Address]) -> None:
-        directory = await self._directory_of(node)
-        request = RemoveRaftVoterRequest(
-            cluster_id=None, voter_id=node, voter_directory_id=directory
-        )
-        await self._ask_leader(request, controllers)
+        await self._voters.remove(node, controllers)
 
     async def add_voter(self, node: int, controllers: dict[int, Address]) -> None:
-        directory = await self._directory_of(node)
-        host, port = controllers[node]
-        request = AddRaftVoterRequest(
-            cluster_id=None,
-            timeout_ms=_TIMEOUT_MS,
-            voter_id=node,
-            voter_directory_id=directory,
-            listeners=[Listener(name="CONTROLLER", host=host, port=port)],
-        )
-        await self._ask_leader(request, controllers)
+        await self._voters.add(node, controllers)
 
     async def hijack(self, transactional_id: str, brokers: dict[int, Address]) -> None:
         """Fence whoever uses that id."""
@@ -180,47 +160,19 @@ class Administration:
                 raise failure
 
     async def _has_new_id(self, name: str, old: Uuid) -> bool:
-        topic = (await self._admin.run(describe_topics([name])))[name]
-        return topic.error == ErrorCode.NONE and topic.topic_id != old
-
-    async def _directory_of(self, node: int) -> Uuid:
-        """Voters can be changed from kraft.version 1 on; until then they are configured."""
-        quorum = await self._admin.run(describe_quorum())
-        for each in (*quorum.current_voters, *quorum.observers):
-            if each.replica_id == node:
-                if each.replica_directory_id == ZERO_UUID:
-                    break
-                return each.replica_directory_id
-        raise HarnessError(f"the quorum does not know the directory of node {node}")
+        # A broker may know of the deletion and not yet of the new topic.
+        topic = (await self._admin.run(list_topics())).get(name)
+        return topic is not None and topic.error == ErrorCode.NONE and topic.topic_id != old
 
     async def use_dynamic_voters(self) -> None:
-        await self._admin.run(update_features([(_KRAFT_VERSION, 1)]))
-
-    async def _ask_leader(self, request: Request, controllers: dict[int, Address]) -> None:
-        """Only the active controller serves it."""
-        leader = (await self._admin.run(describe_quorum())).leader_id
-        if leader not in controllers:
-            raise HarnessError("the quorum has no leader")
-        answer = await self._ask(controllers[leader], request)
-        _raise(answer.error_code, answer.error_message)
+        await self._voters.use_dynamic_voters()
 
     async def _ask(self, address: Address, request: Request) -> Any:
-        """On a connection of its own. Raises HarnessError if there is no answer."""
-        failure: Exception | None = None
-        answer: Any = None
-        async with trio.open_nursery() as nursery:
-            try:
-                connection = await connect(self._world, nursery, address, self._client)
-                try:
-                    answer = await connection.request(request)
-                finally:
-                    connection.close()
-            except (ConnectionError, UnsupportedVersion) as error:
-                failure = error
-            nursery.cancel_scope.cancel()
-        if failure is not None:
-            raise HarnessError(f"{type(request).__name__}: {failure}") from failure
-        return answer
+        """Raises HarnessError if there is no answer."""
+        try:
+            return await ask(self._world, address, request, self._client)
+        except NoAnswerError as error:
+            raise HarnessError(str(error)) from error
 
 
 def _raise(code: int, message: str | None = None) -> None:

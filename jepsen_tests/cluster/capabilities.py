@@ -18,7 +18,8 @@ from typing import Final
 import trio
 
 from jepsen_tests.cluster.commands import ask
-from jepsen_tests.cluster.errors import HarnessError
+from jepsen_tests.cluster.errors import HarnessError, NotHereError
+from jepsen_tests.cluster.lossy_disk import open_lossy_disk
 from jepsen_tests.cluster.namespaces import open_namespaces
 from jepsen_tests.cluster.networks import may_have_namespaces
 from jepsen_tests.cluster.reaper import open_reaper
@@ -59,6 +60,7 @@ async def probe() -> list[Capability]:
         Capability("clocks, slow and failing disks", "preload shim", shim),
         Capability("clocks, slow and failing disks", "inside of the node", None),
         Capability("full disk, torn write, power", "inside of the node", None),
+        Capability("power with names and sectors", "FUSE", await _problem(_try_fuse)),
         Capability("bit flips, truncation, wipe", "files", None),
         Capability("descriptors", "prlimit", _missing_prlimit()),
     ]
@@ -120,6 +122,15 @@ async def _try_shim() -> None:
     with tempfile.TemporaryDirectory() as directory:
         shim = await build_shim(Path(directory), [1])
         await ask([*shim.prefix(1), "true"])
+
+
+async def _try_fuse() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            async with open_lossy_disk(Path(directory) / "disk"):
+                pass
+        except NotHereError as error:
+            raise HarnessError(str(error)) from error
 
 
 def _missing_prlimit() -> str | None:

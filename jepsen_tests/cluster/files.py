@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from jepsen_tests.cluster.errors import NotHereError
+from kraftpy.faults.damage import draw_stray
+from kraftpy.records.batch import RecordBatch
+from kraftpy.records.errors import CorruptRecord
+from kraftpy.records.walker import walk_batches
 
-__all__ = ["active_segments", "cut_tail", "flip_bits", "wipe"]
+__all__ = ["active_segments", "cut_tail", "flip_bits", "stray_write", "wipe"]
 
 
 def active_segments(data_dir: str) -> list[Path]:
@@ -25,20 +31,39 @@ def active_segments(data_dir: str) -> list[Path]:
 def flip_bits(data_dir: str, count: int, seed: int) -> list[str]:
     """Where, as `path:bit`. Only what a node checks when it starts after a crash is damaged: Kafka
     has no protection for what lies further back.
+
+    Nor has its format any for base offsets and leader epochs, which must be judged by the batches
+    around them (docs/format.md). So an offset is flipped only if nothing else in the file is.
+    Epochs are spared: what is known of them depends on what a node had saved last.
     """
     draw = random.Random(seed)
+    files = _some(data_dir)
+    paths = [draw.choice(files) for _ in range(count)]
     done = []
-    for _ in range(count):
-        path = draw.choice(_some(data_dir))
-        with path.open("r+b") as file:
-            position = draw.randrange(path.stat().st_size)
+    for path, times in Counter(paths).items():
+        content = bytearray(path.read_bytes())
+        spared = _unprotected(path, has_offsets=times > 1)
+        for _ in range(times):
+            position = draw.randrange(len(content))
+            while position in spared:
+                position = draw.randrange(len(content))
             bit = draw.randrange(8)
-            file.seek(position)
-            byte = file.read(1)[0]
-            file.seek(position)
-            file.write(bytes([byte ^ (1 << bit)]))
-        done.append(f"{path}:{position * 8 + bit}")
+            content[position] ^= 1 << bit
+            done.append(f"{path}:{position * 8 + bit}")
+        path.write_bytes(content)
     return done
+
+
+def _unprotected(path: Path, *, has_offsets: bool) -> set[int]:
+    """The bytes of leader epochs, and of base offsets."""
+    found: set[int] = set()
+    with suppress(CorruptRecord):
+        for batch in walk_batches(path.read_bytes()):
+            if isinstance(batch, RecordBatch):
+                found.update(range(batch.position + 12, batch.position + 16))
+                if has_offsets:
+                    found.update(range(batch.position, batch.position + 8))
+    return found
 
 
 def cut_tail(data_dir: str, count: int, seed: int) -> str:
@@ -48,8 +73,26 @@ def cut_tail(data_dir: str, count: int, seed: int) -> str:
     return str(path)
 
 
+def stray_write(data_dir: str, seed: int) -> str:
+    """Where, as `path:byte`. As with bits: where a node looks when it starts after a crash."""
+    draw = random.Random(seed)
+    path = draw.choice(_some(data_dir))
+    change = draw_stray(path.read_bytes(), draw)
+    if change is None:
+        raise NotHereError(f"{path} has no two batches that differ")
+    with path.open("r+b") as file:
+        file.seek(change.position)
+        file.write(change.data)
+    return f"{path}:{change.position}"
+
+
 def wipe(data_dir: str) -> None:
-    shutil.rmtree(data_dir)
+    """The directory itself stays: it may be a disk."""
+    for path in Path(data_dir).iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _some(data_dir: str) -> list[Path]:

@@ -29,8 +29,12 @@ class ClusterOptions:
     """Kafka's keys, for every node, on top of those for tests."""
     uses_shim: bool = True
     """Where there is a C compiler: clocks and disks fail beneath the node, not inside of it."""
+    has_lossy_disks: bool = False
+    """Every node's data is on a file system that can lose its power (`lossy_disk`)."""
     command: Sequence[str] = NODE_COMMAND
     """What runs a node, as it is or with something wrong in it."""
+    other_command: Sequence[str] | None = None
+    """What runs a node of the other version, for faults that switch between the two."""
     ready_timeout_seconds: float = 120.0
 
 

@@ -8,7 +8,7 @@ this machine can't do a `NotHereError`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from jepsen_tests.cluster import files
 from jepsen_tests.cluster.changes import Changes
 from jepsen_tests.cluster.errors import HarnessError, NotHereError
 from jepsen_tests.cluster.inspection import Inspection, inspect
+from jepsen_tests.cluster.lossy_disk import LossyDisk, open_lossy_disks
 from jepsen_tests.cluster.networks import Links, open_links
 from jepsen_tests.cluster.options import ClusterOptions, NetworkKind, settings_of, shape_of
 from jepsen_tests.cluster.pressure import Pressure
@@ -51,6 +52,8 @@ from kraftpy.faults.language import (
     Resume,
     RollingRestart,
     Stop,
+    StrayWrite,
+    SwitchVersion,
     TornWrite,
     format_fault,
 )
@@ -118,8 +121,11 @@ class JepsenCluster:
         pressure: Pressure,
         admin: Admin,
         events: _Events,
+        disks: Mapping[int, LossyDisk],
     ) -> None:
         self.options = options
+        self._disks = disks
+        self._power_losses = 0
         self.links = links
         self.switchboard = board
         self.shim = shim
@@ -162,6 +168,11 @@ class JepsenCluster:
         return self.links.kind
 
     @property
+    def has_lossy_disks(self) -> bool:
+        """Whether a loss of power may take names and single sectors, too."""
+        return bool(self._disks)
+
+    @property
     def deaths(self) -> Sequence[NodeDeath]:
         """Of nodes that ended by themselves, and no fault of theirs explains it: a broken invariant
         always, the death of a node whose disk fails never.
@@ -195,6 +206,9 @@ class JepsenCluster:
         await self.heal_links()
         await self.pressure.heal()
         await self.bring_back()
+        for node in self.other_nodes:
+            with suppress(LaunchError):
+                await self._switch(node)
         with self._world.clock.move_on_after(seconds):
             while not await self._is_well():
                 await self._world.clock.sleep(_POLL_SECONDS)
@@ -301,6 +315,8 @@ class JepsenCluster:
             case RollingRestart(nodes):
                 for node in nodes:
                     await self.processes.restart(node)
+            case SwitchVersion(node):
+                await self._switch(node)
             case Pause(node):
                 self.processes.pause(self._running(node, fault))
                 self._paused[node] = None
@@ -317,6 +333,23 @@ class JepsenCluster:
                     self._events.doomed.pop(node, None)
                     await self.processes.begin_node(node)
 
+    @property
+    def other_nodes(self) -> tuple[int, ...]:
+        """Those that run the other version of the software, or will when they are started."""
+        return tuple(self.processes.commands)
+
+    async def _switch(self, node: int) -> None:
+        """Returns when it serves. Raises LaunchError if it does not."""
+        if self.options.other_command is None:
+            raise NotHereError("there is no other version (--other-command)")
+        self._paused.pop(node, None)
+        if node in self.processes.commands:
+            del self.processes.commands[node]
+        else:
+            arguments = self.links.node_arguments
+            self.processes.commands[node] = (*self.options.other_command, *arguments)
+        await self.processes.restart(node)
+
     async def _apply_inside(self, fault: NodeFault) -> None:
         if isinstance(fault, FailNext) and fault.node is None:
             for node in self.awake:
@@ -332,12 +365,21 @@ class JepsenCluster:
         if target not in self.awake:
             raise FaultRefusedError(f"node {target} does not run: {format_fault(fault)}")
         if isinstance(fault, PowerLoss):
-            with suppress(FaultRefusedError):
-                # It has no time to answer.
-                await self.switchboard.tell(target, fault)
-            await self.processes.kill(target)
+            await self._cut_power(fault)
         else:
             await self.switchboard.tell(target, fault)
+
+    async def _cut_power(self, fault: PowerLoss) -> None:
+        if fault.node in self._disks:
+            await self.processes.kill(fault.node)
+            self._power_losses += 1
+            seed = self.options.seed * 1_000_003 + self._power_losses
+            await self._disks[fault.node].lose(fault.policy, seed)
+            return
+        with suppress(FaultRefusedError):
+            # It has no time to answer.
+            await self.switchboard.tell(fault.node, fault)
+        await self.processes.kill(fault.node)
 
     async def _damage(self, fault: FileFault) -> None:
         if fault.node in self.running:
@@ -348,6 +390,8 @@ class JepsenCluster:
                 files.flip_bits(data_dir, count, seed)
             case CutTail(_, count, seed):
                 files.cut_tail(data_dir, count, seed)
+            case StrayWrite(_, seed):
+                files.stray_write(data_dir, seed)
             case _:
                 await self.reformat(fault.node)
 
@@ -393,6 +437,7 @@ async def open_cluster(world: World, options: ClusterOptions) -> AsyncIterator[J
             address_of=address_of,
             reaper=reaper,
         ) as links,
+        _disks(options, directory, list(shape)) as disks,
     ):
         shim = await _shim(options, directory, list(shape))
         pressure = Pressure(processes, str(directory / "pressure.log"))
@@ -422,11 +467,23 @@ async def open_cluster(world: World, options: ClusterOptions) -> AsyncIterator[J
                         pressure=pressure,
                         admin=admin,
                         events=events,
+                        disks=disks,
                     )
             finally:
                 cluster.kill_all()
                 with trio.CancelScope(shield=True):
                     await pressure.heal()
+
+
+@asynccontextmanager
+async def _disks(
+    options: ClusterOptions, directory: Path, nodes: Sequence[int]
+) -> AsyncIterator[dict[int, LossyDisk]]:
+    """By node, where there are any; where a plan has the node's data. Raises NotHereError."""
+    wanted = nodes if options.has_lossy_disks else []
+    paths = [directory / f"node-{node}" / "data" for node in wanted]
+    async with open_lossy_disks(paths) as disks:
+        yield dict(zip(wanted, disks, strict=True))
 
 
 async def _shim(options: ClusterOptions, directory: Path, nodes: list[int]) -> Shim | None:

@@ -1,10 +1,9 @@
 """The kinds of faults of the process suite, by name and by the specification's id.
 
-What is missing, and why: N7 (drift) and N12 (chunks that are copied elsewhere) are the simulator's;
-N25 (clients that crash) belongs to the workloads; N28 (another version of the software) needs one.
-Of N21 there is the delay; loss and reordering would need a queueing discipline that kernels may not
-have. N9 is a write that is torn in the middle of a crash. N29 is the error that the next requests
-get; points inside of the code are the simulator's.
+What is missing, and why: N7 (drift) is the simulator's, and N25 (clients that crash) belongs to the
+workloads. Of N21 there is the delay; loss and reordering would need a queueing discipline that
+kernels may not have. N9 is a write that is torn in the middle of a crash. N29 is the error that the
+next requests get; points inside of the code are the simulator's.
 """
 
 from __future__ import annotations

@@ -80,4 +80,5 @@ class Kind:
     end: Callable[[Scene], Awaitable[Any]]
     needs_proxy: bool = False
     """Only the proxy can do that to connections."""
+    needs_other_version: bool = False
     min_nodes: int = 1

@@ -64,6 +64,17 @@ class Nemesis:
         """Whether a real network is not enough: the proxy can do more to connections."""
         return any(kind.needs_proxy for kind in self.kinds)
 
+    def check(self, *, nodes: int, network: str, has_other_version: bool) -> None:
+        """Raises ValueError if a kind can't happen: its run would end without a verdict."""
+        for kind in self.kinds:
+            if nodes < kind.min_nodes:
+                least = kind.min_nodes
+                raise ValueError(f"{kind.name} needs {least} nodes: run it with --nodes {least}")
+            if kind.needs_proxy and network == "namespaces":
+                raise ValueError(f"{kind.name} needs the proxy: run it with --network proxy")
+            if kind.needs_other_version and not has_other_version:
+                raise ValueError(f"{kind.name} needs another version: name it by --other-command")
+
     async def run(
         self, cluster: JepsenCluster, recorder: Recorder, random: Random, seconds: float
     ) -> None:

@@ -10,6 +10,7 @@ from jepsen_tests.nemeses.kind import Kind, Scene
 from jepsen_tests.nemeses.targets import draw_nodes, draw_one
 from kraftpy.faults.drawing import draw_clock_jump_ms, draw_fault
 from kraftpy.faults.language import (
+    POWER_POLICIES,
     BusyMachine,
     ClockJump,
     ClockStrobe,
@@ -26,6 +27,8 @@ from kraftpy.faults.language import (
     Resume,
     RollingRestart,
     SlowDisk,
+    StrayWrite,
+    SwitchVersion,
     TornWrite,
     Wipe,
 )
@@ -68,6 +71,20 @@ async def _rolling_restart(scene: Scene) -> None:
     scene.effects.append("every node was restarted")
 
 
+async def _switch_versions(scene: Scene) -> None:
+    """One node after the other, and perhaps not all of them: a roll may be stuck half-way."""
+    order = scene.random.sample(scene.nodes, scene.random.randint(1, len(scene.nodes)))
+    for node in order:
+        await scene.do(SwitchVersion(node))
+        others = ", ".join(map(str, scene.cluster.other_nodes)) or "none"
+        scene.effects.append(f"node {node} was switched; of the other version are {others}")
+
+
+async def _end_versions(scene: Scene) -> None:
+    for node in scene.cluster.other_nodes:
+        await scene.do(SwitchVersion(node))
+
+
 async def _nothing(scene: Scene) -> None:
     """It is over by itself."""
 
@@ -101,8 +118,10 @@ async def _clock_strobe(scene: Scene) -> None:
 async def _power_loss(scene: Scene) -> None:
     await scene.require_whole()
     node = draw_one(scene.random, scene.cluster.awake, ())
-    await scene.do(PowerLoss(node))
-    scene.effects.append(f"node {node} lost its power and what it had not synced")
+    policies = POWER_POLICIES if scene.cluster.has_lossy_disks else ("drop-all",)
+    policy = scene.random.choice(policies)
+    await scene.do(PowerLoss(node, policy))
+    scene.effects.append(f"node {node} lost its power and what it had not synced ({policy})")
 
 
 async def _flip_bits(scene: Scene) -> None:
@@ -121,6 +140,14 @@ async def _cut_tail(scene: Scene) -> None:
     count = 1 + int(scene.random.expovariate(1e-3))
     await scene.do(CutTail(node, count, scene.random.randrange(2**32)))
     scene.effects.append(f"a file of node {node} lost its last {count} bytes")
+
+
+async def _stray_write(scene: Scene) -> None:
+    await scene.require_whole()
+    node = draw_one(scene.random, scene.cluster.running, ())
+    await scene.do(Kill(node))
+    await scene.do(StrayWrite(node, scene.random.randrange(2**32)))
+    scene.effects.append(f"a write to the disk of node {node} had landed elsewhere")
 
 
 async def _wipe(scene: Scene) -> None:
@@ -194,6 +221,14 @@ NODE_KINDS: Final = (
         _rolling_restart,
         _nothing,
     ),
+    Kind(
+        "versions",
+        "N28",
+        "nodes are upgraded to another version and downgraded again, one by one",
+        _switch_versions,
+        _end_versions,
+        needs_other_version=True,
+    ),
     Kind("pause", "N4", "processes hang", _pause, _resume),
     Kind("clock", "N5", "wall clocks jump", _clock_jump, _heal_inside),
     Kind("clock-strobe", "N6", "wall clocks jump to and fro", _clock_strobe, _heal_inside),
@@ -207,6 +242,13 @@ NODE_KINDS: Final = (
     ),
     Kind("bit-flip", "N10", "bits in the log of a killed node are wrong", _flip_bits, _start),
     Kind("truncate", "N11", "the log of a killed node lacks its tail", _cut_tail, _start),
+    Kind(
+        "stray-write",
+        "N12",
+        "a part of a killed node's log is at another place",
+        _stray_write,
+        _start,
+    ),
     Kind(
         "sync-error",
         "N13",

@@ -39,18 +39,20 @@ async def test_a_harness_that_is_killed_leaves_nothing(
     command = [sys.executable, HARNESS, str(tmp_path / "cluster"), network]
     harness = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
     assert harness.stdout is not None
-    line = b""
-    async for part in harness.stdout:
-        line += part
-        if line.endswith(b"\n"):
-            break
-    pids = json.loads(line)
-    assert len(pids) == 2
-    if network == "namespaces":
-        assert owned_by(await ours(), harness.pid)
-    harness.send_signal(number)
-    await harness.wait()
-    await harness.stdout.aclose()
+    try:
+        line = b""
+        async for part in harness.stdout:
+            line += part
+            if line.endswith(b"\n"):
+                break
+        pids = json.loads(line)
+        assert len(pids) == 2
+        if network == "namespaces":
+            assert owned_by(await ours(), harness.pid)
+    finally:
+        harness.send_signal(number)
+        await harness.wait()
+        await harness.stdout.aclose()
 
     async def is_clean() -> bool:
         alive = {f"{pid}" for pid in pids} & set(os.listdir("/proc"))

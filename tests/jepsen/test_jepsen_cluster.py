@@ -18,7 +18,12 @@ from jepsen_cluster_kit import FIRST, TOPIC, create_topic, eventually, insist, o
 
 from jepsen_tests.cluster import JepsenCluster, NotHereError
 from jepsen_tests.nemeses import nemesis_of
-from kraftpy.client.admin_operations import ConfigKind, describe_configs, describe_topics
+from kraftpy.client.admin_operations import (
+    ConfigKind,
+    describe_configs,
+    describe_topics,
+    list_topics,
+)
 from kraftpy.faults.language import (
     AddVoter,
     BusyMachine,
@@ -172,8 +177,9 @@ async def test_changes_by_administrators_happen_and_heal(tmp_path: Path) -> None
         await insist(cluster, RecreateTopic(TOPIC))
 
         async def is_another() -> bool:
-            topic = (await admin.run(describe_topics([TOPIC])))[TOPIC]
-            return topic.topic_id != before and len(topic.partitions) == 1
+            # A broker may know of the deletion and not yet of the new topic.
+            topic = (await admin.run(list_topics())).get(TOPIC)
+            return topic is not None and topic.topic_id != before and len(topic.partitions) == 1
 
         await until(is_another)
 

@@ -81,6 +81,12 @@ async def test_a_run_under_faults_is_safe(tmp_path: Path) -> None:
 def test_a_wrong_command_line_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in [
         (["--workload", "W99"], "there is no workload 'W99'"),
+        (["--workload", "W1", "--nemesis", "minority-third"], "needs 4 nodes: run it with --nodes"),
+        (
+            ["--workload", "W1", "--nemesis", "hold", "--network", "namespaces"],
+            "hold needs the proxy: run it with --network proxy",
+        ),
+        (["--workload", "W1", "--nemesis", "versions"], "versions needs another version: name it"),
         (["--workload", "W1", "--nemesis", "flood"], "'flood' is no nemesis"),
         (["--workload", "W1", "--client", "telnet"], "there is no client 'telnet'"),
         (["--workload", "W1", "--time", "0"], "--time and --rate"),

@@ -485,3 +485,38 @@ async def test_the_final_read_goes_on_until_all_is_seen_or_says_what_is_not(
     else:
         # Two hundred seconds, in rounds of ten.
         assert len(clients) in range(10, 21)
+
+
+async def test_the_final_read_waits_for_nothing_of_a_log_that_began_anew() -> None:
+    """JEP-10: offsets of a deleted topic are not there for anybody; those acked since are."""
+    clients: list[ScriptedClient] = []
+
+    @asynccontextmanager
+    async def open_client(spec: ClientSpec) -> AsyncIterator[ScriptedClient]:
+        client = ScriptedClient()
+        client.polls = [[record(0), record(1)], [record(2), record(2, key=1)], []]
+        clients.append(client)
+        yield client
+
+    clock: Any = StepClock()
+    session = session_with(
+        open_client,
+        Pace(slots=1, final_read_seconds=200, final_round_seconds=10),
+        world=replace(real_world(), clock=clock),
+    )
+    recorder = session._tools.recorder
+    sends = [recorder.invoke(number, "send", [["send", 0, number]]) for number in range(3)]
+    sends[0].ok([["send", 0, [50, 0]]])
+    made_again = recorder.nemesis({"name": "recreate-topic", "phase": "end"}).index
+    # Begun before, and acknowledged by the old topic.
+    sends[1].ok([["send", 0, [51, 1]]])
+    recorder.invoke(3, "send", [["send", 0, 3]]).ok([["send", 0, [2, 3]]])
+    recorder.invoke(4, "poll", [["poll"]]).ok([["poll", {0: [[49, 49]]}]])
+    # Nothing was sent to key 3 after it began anew.
+    session.known.highest = {0: 51, 1: 2, 3: 70}
+    found = await session.final_read({0: made_again, 3: made_again})
+    assert found.is_complete
+    [client] = clients
+    # All of them were asked for, and records came until there were those that count.
+    assert client.names[:3] == ["assign", "poll", "poll"]
+    assert session._targets({0: made_again, 3: made_again}) == {0: 2, 1: 2, 3: -1}

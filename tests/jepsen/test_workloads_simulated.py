@@ -10,6 +10,7 @@ import pytest
 from jepsen.simulated_workloads import simulate
 
 from kraftpy.verify.history import History
+from kraftpy.verify.workloads import catalogue
 from kraftpy.verify.workloads.catalogue import WORKLOADS
 from kraftpy.verify.workloads.own_client import OwnClient, open_own_client
 from kraftpy.verify.workloads.port import ClientSpec, PolledRecord
@@ -53,6 +54,21 @@ def test_a_workload_is_valid_while_a_node_dies_and_comes_back(name: str) -> None
         keys = run.audit.expected_replicas
         assert len(run.audit.replicas) == sum(keys.values()) > 0
         assert {replica.key for replica in run.audit.replicas} == set(keys)
+
+
+def test_copiers_take_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JEP-13: a transaction over all that has piled up would hardly ever get through."""
+    monkeypatch.setattr(catalogue, "_COPIED_AT_A_TIME", 2)
+    run = simulate("eos-copy", seconds=1, kills=False)
+    assert run.is_drained
+    polled = [
+        sum(map(len, micro[1].values()))
+        for operation in run.history.operations
+        if operation.f == "txn"
+        for micro in operation.value
+        if micro[0] == "poll" and len(micro) > 1
+    ]
+    assert max(polled) == 2
 
 
 def test_bare_members_speak_the_consumer_protocol_too() -> None:
