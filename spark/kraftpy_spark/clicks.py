@@ -14,12 +14,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
+from typing import NamedTuple
 
 from kraftpy.client.blocking_clients import BlockingProducer
 from kraftpy.client.producer_batch import Delivery
 from kraftpy.client.settings import ProducerSettings
 from kraftpy.world import Address
 from kraftpy_spark.jobs.audit_records import AuditCounter, Stamp, headers_of
+from kraftpy_spark.tracing import Sending, Tracer
 
 __all__ = ["SCHEMA", "Click", "ClickPlan", "clicks", "produce_clicks"]
 
@@ -84,21 +86,25 @@ def produce_clicks(
     *,
     settings: ProducerSettings | None = None,
     audit: AuditCounter | None = None,
+    tracer: Tracer | None = None,
 ) -> int:
     """Send them all, by user; how many were acknowledged. Raises the failure of any.
 
     The caller tells the audit topic what `audit` has counted.
     """
-    waiting: deque[tuple[Delivery, int, Stamp | None, int]] = deque()
+    waiting: deque[tuple[Delivery, _Sent]] = deque()
     done = 0
 
     def settle(*, all_of_them: bool) -> int:
         count = 0
         while waiting and (waiting[0][0].is_done or all_of_them):
-            delivery, partition, stamp, size = waiting.popleft()
-            producer.wait(delivery)
-            if audit is not None and stamp is not None:
-                audit.acknowledged(topic, partition, stamp, size, _now_ms())
+            delivery, sent = waiting.popleft()
+            try:
+                found = producer.wait(delivery)
+            except Exception as failure:
+                sent.failed(str(failure), audit, tracer)
+                raise
+            sent.acknowledged(found.offset, audit, tracer)
             count += 1
         return count
 
@@ -106,19 +112,50 @@ def produce_clicks(
     with BlockingProducer(list(bootstrap), wanted) as producer:
         for click in clicks(plan):
             partition = zlib.crc32(click.user.encode()) % partitions
-            stamp = None if audit is None else audit.stamp(topic, partition, _now_ms())
-            delivery = producer.send(
+            key, now_ms = click.user.encode(), _now_ms()
+            sent = _Sent(
                 topic,
-                click.value,
-                key=click.user.encode(),
-                partition=partition,
-                headers=() if stamp is None else headers_of(stamp),
+                partition,
+                len(click.value),
+                None if audit is None else audit.stamp(topic, partition, now_ms),
+                None if tracer is None else tracer.begin(topic, partition, key, now_ms),
             )
-            waiting.append((delivery, partition, stamp, len(click.value)))
+            delivery = producer.send(
+                topic, click.value, key=key, partition=partition, headers=sent.headers
+            )
+            waiting.append((delivery, sent))
             done += settle(all_of_them=False)
         producer.flush()
         done += settle(all_of_them=True)
     return done
+
+
+class _Sent(NamedTuple):
+    """A click on its way, and what is to be told of it."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+    stamp: Stamp | None
+    sending: Sending | None
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]:
+        stamped = () if self.stamp is None else headers_of(self.stamp)
+        return (*stamped, *(() if self.sending is None else self.sending.headers))
+
+    def acknowledged(self, offset: int, audit: AuditCounter | None, tracer: Tracer | None) -> None:
+        now_ms = _now_ms()
+        if audit is not None and self.stamp is not None:
+            audit.acknowledged(self.topic, self.partition, self.stamp, self.size_bytes, now_ms)
+        if tracer is not None and self.sending is not None:
+            tracer.acknowledged(self.sending, offset, now_ms)
+
+    def failed(self, reason: str, audit: AuditCounter | None, tracer: Tracer | None) -> None:
+        if audit is not None and self.stamp is not None:
+            audit.failed(self.topic, self.partition, self.stamp)
+        if tracer is not None and self.sending is not None:
+            tracer.failed(self.sending, reason, _now_ms())
 
 
 def _now_ms() -> int:

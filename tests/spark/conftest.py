@@ -1,8 +1,8 @@
 """What Spark's tests share: one session of Spark for all of them, and the clusters that it uses.
 
 PySpark, a JDK and Maven are needed; where one is missing, the tests skip, and under CI=true fail.
-A session takes 7 s to start and all processors, so that this folder runs in one process, after the
-others (`make unit`).
+A session takes 7 s to start, so that this folder runs in one process, beside the others
+(`make unit`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from spark.spark_brokers import Route, SparkBroker, kafka_broker, kraftpy_broker
+from support.kafka_jars import QUICK_JAVA_OPTIONS
 from support.spark_session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TEST_SECONDS = 1_200
+TEST_SECONDS = 2_400
 # Spark's own way of using sockets and processes; the tests look at what comes out of it.
 SPARKS_WARNINGS = (
     "ignore::ResourceWarning",
@@ -41,8 +42,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    # Tests run everything a few times, which is less than the better compiler needs to pay.
-    quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    # Tests run everything a few times, on few rows: less than the better compiler and code made for
+    # each plan need to pay.
+    quick = {
+        "spark.driver.extraJavaOptions": " ".join(QUICK_JAVA_OPTIONS),
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
     session = spark_session(tmp_path_factory.mktemp("warehouse"), quick)
     yield session
     session.stop()

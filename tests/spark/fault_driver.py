@@ -75,9 +75,11 @@ def main() -> None:
         settings={
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
-            # A process of a few seconds gains nothing from the better compiler.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            # A process of a few seconds gains nothing from the better compiler, nor from code that
+            # is made for each plan.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         },
     )
     for job in jobs:

@@ -30,6 +30,10 @@ class WatchedFiles(LocalFiles):
         self._before(next(self._numbers))
         return super().create(path, content)
 
+    def replace(self, path: str, content: bytes) -> None:
+        self._before(next(self._numbers))
+        super().replace(path, content)
+
     def move(self, source: str, target: str) -> None:
         self._before(next(self._numbers))
         super().move(source, target)

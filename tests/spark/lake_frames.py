@@ -14,6 +14,8 @@ from kraftpy_spark.jobs.decode import Shape
 from kraftpy_spark.jobs.lake import Lake
 from kraftpy_spark.jobs.lake_files import LocalFiles
 from kraftpy_spark.jobs.schema import parse_schema
+from kraftpy_spark.jobs.trace_records import Trace
+from kraftpy_spark.jobs.traces import BatchFacts, traces_of
 from kraftpy_spark.jobs.writing import BatchWriter, Rules
 
 if TYPE_CHECKING:
@@ -72,6 +74,20 @@ class KeptLetters:
         self.rows += letters(bad, self.topic).collect()
 
 
+@dataclass
+class KeptTraces:
+    """Takes traces, and loses them when it is told to."""
+
+    traces: list[Trace] = field(default_factory=list)
+    why_lost: str | None = None
+
+    def tell(self, decoded: DataFrame, facts: BatchFacts) -> str | None:
+        if self.why_lost is None:
+            rows = traces_of(decoded, facts, "c:9092").collect()
+            self.traces += [Trace.from_json(row["value"]) for row in rows]
+        return self.why_lost
+
+
 def rules(schema: str = SCHEMA, **more: Any) -> Rules:
     names = ("event_time", "event_time_unit", "partition_by", "future_limit_ms", "keeps_audit")
     shape = {name: more.pop(name) for name in names if name in more}
@@ -82,7 +98,9 @@ def batch_writer(
     spark: SparkSession, root: Path, letters: KeptLetters | None = None, **more: Any
 ) -> BatchWriter:
     reached = more.pop("reached", lambda _point, _batch: None)
-    return BatchWriter(spark, Lake(LocalFiles(root)), rules(**more), letters, reached=reached)
+    traces = more.pop("traces", None)
+    lake = Lake(LocalFiles(root))
+    return BatchWriter(spark, lake, rules(**more), letters, traces=traces, reached=reached)
 
 
 def lake_rows(spark: SparkSession, root: Path, *columns: str) -> list[tuple[Any, ...]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from compat.data_cluster import running_cluster
 from pyspark.errors import StreamingQueryException
 from support.components import require
+from support.kafka_jars import QUICK_JAVA
 
 from bench._peers import apache_kafka
 from kraftpy.client.admin_operations import (
@@ -205,5 +206,5 @@ def kraftpy_broker(directory: Path, nodes: int = 3) -> Iterator[SparkBroker]:
 def kafka_broker() -> Iterator[SparkBroker]:
     """Apache Kafka, one node: what it answers does not depend on how many there are."""
     require("java", "mvn")
-    with apache_kafka(KAFKA_SETTINGS) as server:
+    with apache_kafka(KAFKA_SETTINGS, java=QUICK_JAVA) as server:
         yield SparkBroker("kafka", f"{server.host}:{server.port}", 1)

@@ -17,6 +17,7 @@ from spark.lake_frames import (
     IDS,
     NOON_MS,
     KeptLetters,
+    KeptTraces,
     Topic,
     batch_writer,
     click,
@@ -51,8 +52,11 @@ def test_rows_are_in_the_hour_of_their_events(spark: SparkSession, tmp_path: Pat
 def test_a_batch_that_is_run_again_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     topic = Topic(spark)
     frame = topic.frame([click(number) for number in range(3)])
-    writer = batch_writer(spark, tmp_path)
-    assert writer.write(frame, "w", 0, topic_ids=IDS) is not None
+    # Nothing hangs on traces.
+    writer = batch_writer(spark, tmp_path, traces=KeptTraces(why_lost="nobody listens"))
+    report = writer.write(frame, "w", 0, topic_ids=IDS)
+    assert report is not None
+    assert report.line().endswith("not traced: nobody listens")
     # Also if it were other records: the number alone decides.
     other = topic.frame([click(99)])
     assert writer.write(other, "w", 0, topic_ids=IDS) is None
@@ -73,14 +77,23 @@ BAD = [
 
 
 def test_bad_records_become_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
-    """PAT-41, PAT-42, PAT-43: with where they were and why they are here, and the others go on."""
-    letters = KeptLetters()
+    """PAT-41, PAT-42, PAT-43: with where they were and why they are here, and the others go on.
+
+    PAT-2: their own headers are as they were. PAT-60: the trace of each says what became of it.
+    """
+    letters, traces = KeptLetters(), KeptTraces()
     topic = Topic(spark, end=100)
     good = click(7, NOON_MS + 24 * HOUR_MS)
-    frame = topic.frame([*[value for value, _, _ in BAD], good], headers=[("own", b"1")])
-    report = batch_writer(spark, tmp_path, letters).write(frame, "w", 0, topic_ids=IDS)
+    own = [("own", b"1"), ("msgid", bytes(range(16))), ("own", b"\xff"), ("audit.pid", b"p")]
+    frame = topic.frame([*[value for value, _, _ in BAD], good], headers=own)
+    writer = batch_writer(spark, tmp_path, letters, traces=traces)
+    report = writer.write(frame, "w", 0, topic_ids=IDS)
     assert report is not None
     assert (report.records, report.rows, report.bad) == (len(BAD) + 1, 1, len(BAD))
+    assert [(each.offset, each.status) for each in traces.traces] == [
+        *((offset, "failed") for offset in range(100, 100 + len(BAD))),
+        (100 + len(BAD), "ok"),
+    ]
     assert lake_rows(spark, tmp_path, "id") == [(7,)]
     assert len(letters.rows) == len(BAD)
     for offset, ((value, reason, explanation), row) in enumerate(
@@ -88,7 +101,7 @@ def test_bad_records_become_dead_letters(spark: SparkSession, tmp_path: Path) ->
     ):
         assert (row["topic"], row["key"], row["value"]) == ("clicks.dlq", b"k", value)
         headers = header_dict(row)
-        assert row["headers"][0]["key"] == "own"
+        assert [(each["key"], bytes(each["value"])) for each in row["headers"][: len(own)]] == own
         assert explanation in headers["retry.exception-message"].decode()
         assert headers["dlq.reason"].decode() == reason
         assert headers["retry.origin-topic"] == b"clicks"
@@ -310,6 +323,11 @@ def test_both_kinds_of_files_keep_the_contract(files: LakeFiles) -> None:
     assert not files.create("a/b", b"another")
     assert files.read("a/b") == b"one"
     assert files.names("a") == ["b"]
+    for content in (b"new", b"newer"):
+        files.replace("a/r", content)
+        assert files.read("a/r") == content
+    assert [name for name in files.names("a") if not name.endswith(".crc")] == ["b", "r"]
+    files.delete("a/r")
     with pytest.raises(FileNotFoundError):
         files.read("a/c")
     files.move("a/b", "d=1/e")
@@ -322,6 +340,27 @@ def test_both_kinds_of_files_keep_the_contract(files: LakeFiles) -> None:
     files.delete("d=1")
     files.delete("d=1")
     assert files.names("d=1") == []
+
+
+def test_rows_that_are_on_another_machine_stop_the_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A lake that executors have each for themselves: the driver finds its own part of the files.
+
+    Nothing of the batch counts, so that none of its rows is lost.
+    """
+
+    def lose(point: str, _: int) -> None:
+        if point == "staged":
+            next(tmp_path.glob("_kraftpy/staging/**/event_hour=12/*.parquet")).unlink()
+
+    frame = Topic(spark).frame([click(1), click(2, NOON_MS - 1)])
+    with pytest.raises(JobFailed, match="written 2 rows, and 1 of them"):
+        batch_writer(spark, tmp_path, reached=lose).write(frame, "w", 0, topic_ids=IDS)
+    assert Lake(LocalFiles(tmp_path)).state().version == -1
+    report = batch_writer(spark, tmp_path).write(frame, "w", 0, topic_ids=IDS)
+    assert report is not None
+    assert report.rows == 2
 
 
 def test_mistakes_in_settings_have_words(spark: SparkSession) -> None:

@@ -7,13 +7,17 @@ import os
 import signal
 import struct
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 import pytest
 from kraftpy_spark.clicks import SCHEMA, Click, ClickPlan, clicks, produce_clicks
 from kraftpy_spark.jobs.ingest import asked_to_stop, main
+from kraftpy_spark.jobs.trace_records import Trace
+from kraftpy_spark.tracing import TopicTeller, Tracer
 from spark.spark_brokers import Route, SparkBroker
 
 if TYPE_CHECKING:
@@ -51,6 +55,7 @@ def test_a_topic_into_a_lake(
     """A run, a second one from its checkpoint, a back-fill without a checkpoint, an audit.
 
     By each reader, and against Apache Kafka, with the same rows in the lake record by record.
+    PAT-56: the dead letters still have the ids that their producer gave them, and told of.
     """
     reader, nodes = route.format, route.broker
     topic = nodes.topic(PARTITIONS)
@@ -61,9 +66,11 @@ def test_a_topic_into_a_lake(
     rows = ["--schema", SCHEMA, "--event-time", "at", "--metrics", str(metrics)]
     run = ["run", *source, *rows, "--checkpoint", str(tmp_path / "checkpoint"), "--once"]
     sent: list[Click] = []
+    told: dict[str, Trace] = {}
+    tracer = Tracer(Mock(put=lambda each: told.update({each.message_id: each})), "c", "a", "p")
     for turn in range(2):
         plan = ClickPlan(count=PLAN.count, first_id=turn * PLAN.count, spoiled_share=0.02)
-        produce_clicks(nodes.addresses, topic, PARTITIONS, plan)
+        produce_clicks(nodes.addresses, topic, PARTITIONS, plan, tracer=tracer)
         sent += clicks(plan)
         assert main([*run, "--max-offsets-per-trigger", "250"]) == 0
         assert ids(lake) == good(sent)
@@ -73,9 +80,9 @@ def test_a_topic_into_a_lake(
     assert sum(line["rows"] for line in lines) == len(good(sent))
     assert lines[-1]["lag"] == 0
     assert lines[0]["lag"] > 0
-    told = capsys.readouterr().out
-    assert "lag after each batch" in told
-    assert f"batch {lines[-1]['batch']}: " in told
+    printed = capsys.readouterr().out
+    assert "lag after each batch" in printed
+    assert f"batch {lines[-1]['batch']}: " in printed
 
     found = [each for part in nodes.records(letters, PARTITIONS).values() for each in part]
     spoiled = [click.value for click in sent if click.is_spoiled]
@@ -86,6 +93,9 @@ def test_a_topic_into_a_lake(
         assert name == topic
         [original] = [record for record in in_topic[partition] if record.offset == offset]
         assert (original.key, original.value) == (each.key, each.value)
+        trace = told[(dict(each.headers)["msgid"] or b"").hex()]
+        assert (trace.topic, trace.partition, trace.offset) == (name, partition, offset)
+    assert len(told) == len(sent)
 
     again = ["backfill", *source, *rows, "--from-offsets", json.dumps({topic: {"0": 5}})]
     assert main(again) == 0
@@ -112,6 +122,7 @@ def test_what_is_wrong_is_said_before_anything_runs(
         ({"-b": "127.0.0.1:1"}, "can be reached"),
         ({"--topics": "nowhere"}, "`kraftpy topics create nowhere` makes it"),
         ({"--dead-letters": "nowhere.dlq"}, "`kraftpy topics create nowhere.dlq` makes it"),
+        ({"--dead-letters": topic}, f"what it writes itself: take {topic} out of --topics"),
         ({"--schema": "id BIGINT,,"}, "the schema is no struct of Spark's"),
         ({"--event-time": "when"}, "there is no column 'when'; there are id, at"),
         ({"--dedup-keys": "when"}, "--dedup-keys when: there is no such column"),
@@ -172,24 +183,34 @@ def test_a_stream_goes_on_until_it_is_stopped(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By SIGTERM, after it has read what came while it ran."""
+    """By SIGTERM, after it has read what came while it ran.
+
+    PAT-59: and then it tells the trace topic what it has read, which is found there.
+    """
     assert spark is not None
     nodes = kraftpy_nodes
     topic, metrics = nodes.topic(1), tmp_path / "metrics.jsonl"
     metrics.touch()
     has_ended = threading.Event()
 
+    def rows_told() -> int:
+        """By the lines that are whole: it may be about to write one."""
+        whole = metrics.read_text().rpartition("\n")[0].splitlines()
+        return sum(json.loads(line)["rows"] for line in whole)
+
     def send_and_wait(numbers: range) -> None:
         nodes.produce(topic, [b'{"id": %d}' % number for number in numbers])
-        while sum(json.loads(line)["rows"] for line in metrics.open()) <= numbers[-1]:
+        while rows_told() <= numbers[-1]:
             if has_ended.wait(0.1):
                 return
 
     def meanwhile() -> None:
-        send_and_wait(range(10))
-        send_and_wait(range(10, 15))
-        if not has_ended.is_set():
-            os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            send_and_wait(range(10))
+            send_and_wait(range(10, 15))
+        finally:
+            if not has_ended.is_set():
+                os.kill(os.getpid(), signal.SIGTERM)
 
     words = ["run", "-b", nodes.bootstrap, "--topics", topic, "--lake", str(tmp_path / "lake")]
     words += ["--schema", "id BIGINT NOT NULL", "--checkpoint", str(tmp_path / "c")]
@@ -205,6 +226,23 @@ def test_a_stream_goes_on_until_it_is_stopped(
     assert ids(tmp_path / "lake") == list(range(15))
     assert "stopped; the same command goes on from the checkpoint" in capsys.readouterr().out
     # It does.
-    nodes.produce(topic, [b'{"id": 15}'])
-    assert main([*words, "--once"]) == 0
+    nodes.produce(topic, [b'{"id": 15}'], key=b"last")
+    traces = nodes.topic(1, name=f"{topic}.traces")
+    assert main([*words, "--once", "--trace-topic", traces]) == 0
     assert ids(tmp_path / "lake") == list(range(16))
+    while not (found := nodes.values(traces)):
+        # They are not waited for.
+        pass
+    [trace] = [Trace.from_json(value or b"") for value in found]
+    assert (trace.message_id, trace.cluster) == (f"{topic}-0@15", nodes.bootstrap)
+    sent = replace(trace, side="producer").to_json().encode()
+    TopicTeller(nodes.addresses, traces, acks=-1)([sent])
+    capsys.readouterr()
+    search = ["trace", "-b", nodes.bootstrap, "--trace-topic", traces, "--key", "las"]
+    assert main(search) == 0
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == f"message {topic}-0@15, key last"
+    assert "sent to" in second
+    assert "read from" in third
+    assert main([*search, "--topic", "other"]) == 1
+    assert capsys.readouterr().err == "no such message in the trace topic\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from argparse import ArgumentTypeError
 from contextlib import nullcontext
@@ -14,7 +15,7 @@ import pytest
 from kraftpy_spark.jobs import arguments
 from kraftpy_spark.jobs.backfill import Range, resolve
 from kraftpy_spark.jobs.failure import JobFailed, explained_by_spark
-from kraftpy_spark.jobs.ingest import main
+from kraftpy_spark.jobs.ingest import _parser, main
 from kraftpy_spark.jobs.lake_files import LocalFiles
 from kraftpy_spark.jobs.lake_state import Source, Span
 from kraftpy_spark.jobs.reports import BatchReport, Reporter, lag_plot
@@ -98,12 +99,37 @@ def test_words_that_are_none() -> None:
         (arguments.duration_ms, "10"),
         (arguments.duration_ms, "-1s"),
         (arguments.time_ms, "yesterday"),
+        (arguments.share, "1.01"),
+        (arguments.share, "-0.01"),
+        (arguments.share, "half"),
     ):
         with pytest.raises(ArgumentTypeError, match="write"):
             parse(text)
     assert arguments.time_ms("2026-11-16T12:00:00Z") == 1_794_830_400_000
     assert arguments.time_ms("2026-11-16T12:00:00") == 1_794_830_400_000
     assert arguments.time_ms("1794830400000") == 1_794_830_400_000
+    assert [arguments.share(text) for text in ("0", "0.5", "1")] == [0, 0.5, 1]
+
+
+def test_a_pattern_leaves_out_what_the_job_writes() -> None:
+    """PAT-43, PAT-61: a bad record that was read again and again would be written again and again.
+
+    A name is taken as it is, not as a pattern.
+    """
+    words = ["--pattern", "clicks.*|a", "--lake", "l"]
+    run = ["run", *words, "--schema", "s", "--checkpoint", "c"]
+    own = ["--dead-letters", "clicks.dlq", "--trace-topic", "clicks-traces"]
+    own += ["--audit-topic", "clicks.audit"]
+
+    def pattern_of(words: list[str]) -> str:
+        return arguments.source_options(_parser().parse_args(words))["subscribePattern"]
+
+    assert pattern_of(run) == "clicks.*|a"
+    pattern = pattern_of(run + own)
+    assert pattern_of(["audit", *words, *own]) == pattern, "the audit looks at what was read"
+    names = ["clicks", "clicks.dlq", "clicks.dlq2", "clicksXdlq", "clicks-traces", "a", "b"]
+    found = [name for name in (*names, "clicks.audit") if re.fullmatch(pattern, name)]
+    assert found == ["clicks", "clicks.dlq2", "clicksXdlq", "a"]
 
 
 def test_without_java_the_command_says_what_to_install(
@@ -218,6 +244,7 @@ def test_a_plot_has_a_bar_for_each_batch_and_a_limit() -> None:
     assert len(many) <= 21
     assert many[-1].split()[0] == "999"
     assert lag_plot([]).splitlines() == ["lag after each batch, in records"]
+    assert Reporter(io.StringIO(), None).summary() == "there was nothing new to read"
 
 
 class Ends:

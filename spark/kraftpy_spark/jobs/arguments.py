@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kraftpy_spark.jobs.backfill import Offsets
     from kraftpy_spark.jobs.lake import Lake
-    from kraftpy_spark.jobs.writing import BatchWriter, DeadLetters, Rules, Transform
+    from kraftpy_spark.jobs.writing import BatchWriter, DeadLetters, Rules, Traces, Transform
 
 __all__ = [
     "add_audit",
@@ -28,11 +28,15 @@ __all__ = [
     "add_demo",
     "add_run",
     "add_session",
+    "add_trace",
     "batch_writer",
     "duration_ms",
     "is_secured",
+    "own_topics",
     "session_of",
+    "share",
     "source_options",
+    "topic_pattern",
 ]
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -75,6 +79,16 @@ def _setting(text: str) -> tuple[str, str]:
     if not (key and equals):
         raise ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key, value
+
+
+def share(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1
+    if not 0 <= found <= 1:
+        raise ArgumentTypeError(f"{text!r} is no share; write a number from 0 to 1")
+    return found
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -197,8 +211,9 @@ def add_audit(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("what, and how closely")
     _add_lake(group)
     group.add_argument("--dead-letters", metavar="TOPIC", help="what is there has arrived, too")
+    _add_audit_topic(group, "where producers tell what they have sent")
     group.add_argument(
-        "--audit-topic", metavar="TOPIC", help="where producers tell what they have sent"
+        "--trace-topic", metavar="TOPIC", help="the one of `run`: it is left out of --pattern"
     )
     group.add_argument(
         "--interval",
@@ -212,6 +227,42 @@ def add_audit(parser: ArgumentParser) -> None:
         type=duration_ms,
         metavar="DURATION",
         help="how long after its end a bucket is not judged (default: two intervals)",
+    )
+    group.add_argument(
+        "--format", choices=("text", "json"), default="text", help="default: %(default)s"
+    )
+    add_session(parser)
+
+
+def add_trace(parser: ArgumentParser) -> None:
+    _add_cluster(parser.add_argument_group("where from"))
+    group = parser.add_argument_group("what: all that is given must hold")
+    group.add_argument("--trace-topic", required=True, metavar="TOPIC")
+    group.add_argument("--id", metavar="ID", help="the message's: 32 digits, or topic-0@17")
+    group.add_argument("--key", metavar="TEXT", help="a part of the message's key")
+    group.add_argument("--topic", metavar="NAME", help="where the message is")
+    group.add_argument(
+        "--from-time",
+        type=time_ms,
+        metavar="TIME",
+        help="when it was sent or read: 2026-11-16T00:00:00Z, or milliseconds since 1970",
+    )
+    group.add_argument("--to-time", type=time_ms, metavar="TIME", help="up to and without it")
+    group.add_argument(
+        "--tag",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a header of the message; can be repeated",
+    )
+    group.add_argument("--status", choices=("ok", "failed"))
+    group.add_argument(
+        "--limit",
+        type=int,
+        default=20,
+        metavar="N",
+        help="the most messages that are shown, the earliest first (default: %(default)s)",
     )
     group.add_argument(
         "--format", choices=("text", "json"), default="text", help="default: %(default)s"
@@ -235,6 +286,15 @@ def add_demo(parser: ArgumentParser) -> None:
 
 def _add_source(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("where from")
+    topics = group.add_mutually_exclusive_group(required=True)
+    topics.add_argument("--topics", type=_names, default=(), metavar="NAME[,...]")
+    topics.add_argument(
+        "--pattern", metavar="REGEX", help="all topics whose names match, but for the job's own"
+    )
+    _add_cluster(group)
+
+
+def _add_cluster(group: _ArgumentGroup) -> None:
     group.add_argument(
         "-b",
         "--bootstrap-server",
@@ -243,9 +303,6 @@ def _add_source(parser: ArgumentParser) -> None:
         metavar="HOST:PORT[,...]",
         help="default: %(default)s",
     )
-    topics = group.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--topics", type=_names, default=(), metavar="NAME[,...]")
-    topics.add_argument("--pattern", metavar="REGEX", help="all topics whose names match")
     group.add_argument(
         "--source-format",
         choices=("kraftpy", "kafka"),
@@ -261,6 +318,10 @@ def _add_source(parser: ArgumentParser) -> None:
         help="an option of the source, such as minPartitions=8,"
         " kafka.isolation.level=read_committed; can be repeated",
     )
+
+
+def _add_audit_topic(group: _ArgumentGroup, help_text: str) -> None:
+    group.add_argument("--audit-topic", metavar="TOPIC", help=help_text)
 
 
 def _add_lake(parser: ArgumentParser | _ArgumentGroup) -> None:
@@ -347,6 +408,19 @@ def _add_exceptions(group: _ArgumentGroup) -> None:
         action="store_true",
         help="keep the headers audit.pid, audit.seq and audit.ts for the audit",
     )
+    _add_audit_topic(group, "where producers tell what they have sent: it is left out of --pattern")
+    group.add_argument(
+        "--trace-topic",
+        metavar="TOPIC",
+        help="tell it what became of each record (default: nobody is told)",
+    )
+    group.add_argument(
+        "--trace-sample",
+        type=share,
+        default=1.0,
+        metavar="SHARE",
+        help="of the records, by their ids (default: %(default)s, all)",
+    )
     group.add_argument(
         "--metrics", type=Path, metavar="FILE", help="a line of JSON for each batch is added to it"
     )
@@ -367,7 +441,33 @@ def batch_writer(options: Namespace, spark: SparkSession, lake: Lake) -> BatchWr
     """Raises SchemaMistake, JobFailed."""
     from kraftpy_spark.jobs.writing import BatchWriter
 
-    return BatchWriter(spark, lake, _rules_of(options), _letters_of(options))
+    return BatchWriter(
+        spark, lake, _rules_of(options), _letters_of(options), traces=_traces_of(options)
+    )
+
+
+def _traces_of(options: Namespace) -> Traces | None:
+    from kraftpy_spark.jobs.traces import TopicTraces
+
+    if options.trace_topic is None:
+        return None
+    return TopicTraces(
+        topic=options.trace_topic,
+        sink_format="kafka" if is_secured(options.option) else "kraftpy",
+        # They may get lost, and are not waited for.
+        sink_options={**_sink_options(options), "kafka.acks": "0"},
+        cluster=options.bootstrap,
+        sample_rate=options.trace_sample,
+    )
+
+
+def _sink_options(options: Namespace) -> dict[str, str]:
+    """What the source was told of the cluster, such as its keys."""
+    shared = {key: value for key, value in options.option if key.startswith("kafka.")}
+    shared["kafka.bootstrap.servers"] = options.bootstrap
+    if not is_secured(options.option):
+        shared.pop("kafka.isolation.level", None)
+    return shared
 
 
 def _letters_of(options: Namespace) -> DeadLetters | None:
@@ -376,12 +476,9 @@ def _letters_of(options: Namespace) -> DeadLetters | None:
 
     if options.dead_letters is None:
         return None
-    # The sink gets what the source was told of the cluster, such as its keys.
-    shared = {key: value for key, value in options.option if key.startswith("kafka.")}
-    shared["kafka.bootstrap.servers"] = options.bootstrap
+    shared = _sink_options(options)
     if is_secured(options.option):
         return SparkLetters(options.dead_letters, shared)
-    shared.pop("kafka.isolation.level", None)
     return OnceLetters(options.dead_letters, SinkOptions.parse(shared, is_stream=True))
 
 
@@ -419,7 +516,7 @@ def _rules_of(options: Namespace) -> Rules:
 def source_options(options: Namespace) -> dict[str, str]:
     """What the source is told, besides where to start."""
     chosen = (
-        {"subscribePattern": options.pattern}
+        {"subscribePattern": topic_pattern(options)}
         if options.pattern is not None
         else {"subscribe": ",".join(options.topics)}
     )
@@ -428,10 +525,27 @@ def source_options(options: Namespace) -> dict[str, str]:
         **chosen,
         # They cost time, so they are read where something is done with them.
         "includeHeaders": str(
-            options.dead_letters is not None or getattr(options, "audit", True)
+            options.dead_letters is not None
+            or getattr(options, "trace_topic", None) is not None
+            or getattr(options, "audit", True)
         ).lower(),
         **dict(options.option),
     }
+
+
+def own_topics(options: Namespace) -> list[str]:
+    """Those of what is told about records, by the jobs and for them: no records to be read."""
+    names = ("dead_letters", "trace_topic", "audit_topic")
+    return [topic for name in names if (topic := getattr(options, name, None)) is not None]
+
+
+def topic_pattern(options: Namespace) -> str:
+    """Of all topics that match, but for the job's own: it would read for ever what it writes.
+
+    The same to Python's and to Java's idea of a pattern.
+    """
+    own = "|".join(re.escape(topic) for topic in own_topics(options))
+    return f"(?!(?:{own})$)(?:{options.pattern})" if own else str(options.pattern)
 
 
 def _load_transform(text: str | None) -> Transform | None:

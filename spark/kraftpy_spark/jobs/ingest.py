@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kraftpy_spark.jobs import arguments
-from kraftpy_spark.jobs.failure import JobFailed
+from kraftpy_spark.jobs.failure import JobFailed, explained_by_spark
 
 if TYPE_CHECKING:
     from kraftpy.client.cluster import TopicInfo
@@ -37,6 +37,7 @@ _EXAMPLES = """examples:
       --from-time 2026-11-16T00:00:00Z --to-time 2026-11-17T00:00:00Z
   kraftpy-ingest compact --lake lake
   kraftpy-ingest audit --topics clicks --lake lake
+  kraftpy-ingest trace --trace-topic traces --key user-17
 """
 
 
@@ -68,7 +69,8 @@ def run(options: Namespace) -> int:
         if is_stopped():
             print("stopped; the same command goes on from the checkpoint")
     print(reporter.summary())
-    print(lag_plot(reporter.reports))
+    if reporter.reports:
+        print(lag_plot(reporter.reports))
     return 0
 
 
@@ -134,7 +136,7 @@ def compact(options: Namespace) -> int:
     done = compact_lake(spark, lake, target_bytes=target, quiet_ms=options.quiet)
     for each in done:
         print(each.line())
-    print(f"{len(done)} folders compacted")
+    print(f"{len(done)} folder{'' if len(done) == 1 else 's'} compacted")
     return 0
 
 
@@ -169,6 +171,36 @@ def audit(options: Namespace) -> int:
     return 0 if found.is_clean else 1
 
 
+def trace(options: Namespace) -> int:
+    """1 if no such message is found."""
+    from kraftpy_spark.jobs.trace_search import Wanted, chain_text, find_chains
+
+    spark = arguments.session_of(options, "kraftpy-ingest trace")
+    source = {"kafka.bootstrap.servers": options.bootstrap, **dict(options.option)}
+    wanted = Wanted(
+        message_id=options.id,
+        key=options.key,
+        topic=options.topic,
+        from_ms=options.from_time,
+        to_ms=options.to_time,
+        tags=options.tag,
+        status=options.status,
+        limit=options.limit,
+    )
+    try:
+        found = find_chains(spark, options.source_format, source, options.trace_topic, wanted)
+    except Exception as error:
+        raise explained_by_spark(error) from error
+    for chain in found:
+        if options.format == "json":
+            print(json.dumps([json.loads(each.to_json()) for each in chain.traces]))
+        else:
+            print(chain_text(chain))
+    if not found:
+        print("no such message in the trace topic", file=sys.stderr)
+    return 0 if found else 1
+
+
 def demo(options: Namespace) -> int:
     """All of it, on a cluster of its own."""
     from kraftpy_spark.jobs.demo import run_demo
@@ -191,12 +223,17 @@ def _topics(options: Namespace, view: ClusterView | None) -> Mapping[str, TopicI
     """What is to be read; and the dead-letter topic has to be there, too."""
     from kraftpy_spark.jobs.cluster_view import find_topics
 
+    own = [topic for topic in arguments.own_topics(options) if topic in options.topics]
+    if own:
+        raise JobFailed(f"the job would read what it writes itself: take {own[0]} out of --topics")
     if view is None:
         return {}
     there = view.topics()
     if options.dead_letters is not None:
         find_topics(there, [options.dead_letters], None)
-    return find_topics(there, options.topics, options.pattern)
+    if options.pattern is not None:
+        return find_topics(there, (), arguments.topic_pattern(options))
+    return find_topics(there, options.topics, None)
 
 
 def _parser() -> ArgumentParser:
@@ -219,6 +256,9 @@ def _parser() -> ArgumentParser:
     made = commands.add_parser("audit", help="is everything there once, and if not, what isn't")
     made.set_defaults(run=audit)
     arguments.add_audit(made)
+    made = commands.add_parser("trace", help="what became of single messages, by the trace topic")
+    made.set_defaults(run=trace)
+    arguments.add_trace(made)
     made = commands.add_parser("demo", help="three nodes, clicks, a lake and its audit, end to end")
     made.set_defaults(run=demo)
     arguments.add_demo(made)

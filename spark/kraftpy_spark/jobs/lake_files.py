@@ -47,6 +47,10 @@ class LakeFiles(Protocol):
         """False if there is one already."""
         ...
 
+    def replace(self, path: str, content: bytes) -> None:
+        """Whether or not there is one; readers see the old one or the new one, whole."""
+        ...
+
     def move(self, source: str, target: str) -> None:
         """A move that was made already is no failure."""
         ...
@@ -89,6 +93,15 @@ class LocalFiles:
             fresh.unlink(missing_ok=True)
         return True
 
+    def replace(self, path: str, content: bytes) -> None:
+        target = self._root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # A checksum that Hadoop has left there would be that of the old one.
+        target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
+        fresh = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        fresh.write_bytes(content)
+        fresh.rename(target)
+
     def move(self, source: str, target: str) -> None:
         goal = self._root / target
         goal.parent.mkdir(parents=True, exist_ok=True)
@@ -128,6 +141,8 @@ class HadoopFiles:
         # It alone has the rename that does not replace.
         self._context = self._hadoop.FileContext.getFileContext(uri, configuration)
         self._no_options = gateway.new_array(self._hadoop.Options.Rename, 0)
+        self._overwriting = gateway.new_array(self._hadoop.Options.Rename, 1)
+        self._overwriting[0] = self._hadoop.Options.Rename.OVERWRITE
 
     @property
     def root(self) -> str:
@@ -164,12 +179,7 @@ class HadoopFiles:
         if self._files.exists(target):
             return False
         self._files.mkdirs(target.getParent())
-        fresh = self._path(f"{path}.{uuid.uuid4().hex}.fresh")
-        stream = self._files.create(fresh, False)
-        try:
-            stream.write(content)
-        finally:
-            stream.close()
+        fresh = self._write(path, content)
         try:
             with _translated():
                 self._context.rename(fresh, target, self._no_options)
@@ -177,6 +187,21 @@ class HadoopFiles:
             self._files.delete(fresh, False)
             return False
         return True
+
+    def replace(self, path: str, content: bytes) -> None:
+        target = self._path(path)
+        self._files.mkdirs(target.getParent())
+        self._context.rename(self._write(path, content), target, self._overwriting)
+
+    def _write(self, path: str, content: bytes) -> Any:
+        """A file beside the wanted one."""
+        fresh = self._path(f"{path}.{uuid.uuid4().hex}.fresh")
+        stream = self._files.create(fresh, False)
+        try:
+            stream.write(content)
+        finally:
+            stream.close()
+        return fresh
 
     def move(self, source: str, target: str) -> None:
         start, goal = self._path(source), self._path(target)

@@ -32,6 +32,8 @@ class BatchReport:
     watermark_ms: int | None
     lag: int | None = None
     """Records that the topics have and the lake has not yet; None if the cluster can't be asked."""
+    untraced: str | None = None
+    """Why the traces of this batch are lost."""
 
     def line(self) -> str:
         rate = self.records / self.seconds if self.seconds else 0.0
@@ -48,6 +50,8 @@ class BatchReport:
         parts.append(f"{self.files} files, {self.size_bytes / 1e6:.1f} MB")
         parts.append(f"{self.seconds:.1f} s ({rate:,.0f} records/s)")
         parts.append("lag unknown" if self.lag is None else f"lag {self.lag:,}")
+        if self.untraced is not None:
+            parts.append(f"not traced: {self.untraced}")
         return ", ".join(parts)
 
 
@@ -68,6 +72,8 @@ class Reporter:
                 stream.write(json.dumps(asdict(rounded)) + "\n")
 
     def summary(self) -> str:
+        if not self.reports:
+            return "there was nothing new to read"
         records = sum(each.records for each in self.reports)
         rows = sum(each.rows for each in self.reports)
         bad = sum(each.bad for each in self.reports)

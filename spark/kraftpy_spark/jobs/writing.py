@@ -37,11 +37,12 @@ from kraftpy_spark.jobs.lake_state import (
 )
 from kraftpy_spark.jobs.reports import BatchReport
 from kraftpy_spark.jobs.staged import COORDINATES, look_at_staged
+from kraftpy_spark.jobs.traces import BatchFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["BatchWriter", "DeadLetters", "Rules", "Transform"]
+__all__ = ["BatchWriter", "DeadLetters", "Rules", "Traces", "Transform"]
 
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 LatePolicy: TypeAlias = Literal["keep", "dead-letter"]
@@ -55,6 +56,14 @@ class DeadLetters(Protocol):
 
     def send(self, bad: DataFrame, writer: str, batch: int, /) -> None:
         """All of these decoded records, before it returns."""
+        ...
+
+
+class Traces(Protocol):
+    """Whoever is told what became of each record."""
+
+    def tell(self, decoded: DataFrame, facts: BatchFacts, /) -> str | None:
+        """None, or why these are lost. Never raises."""
         ...
 
 
@@ -96,6 +105,7 @@ class BatchWriter:
         rules: Rules,
         dead_letters: DeadLetters | None,
         *,
+        traces: Traces | None = None,
         reached: Callable[[str, int], None] = _nothing,
     ) -> None:
         """`reached` hears when a batch is staged, dead-lettered, committed, published."""
@@ -103,6 +113,7 @@ class BatchWriter:
         self._lake = lake
         self._rules = rules
         self._dead_letters = dead_letters
+        self._traces = traces
         self._reached = reached
 
     def write(
@@ -152,7 +163,7 @@ class BatchWriter:
             decoded = _reject_late(decoded)
         known = attempt.state.files_with(attempt.wanted)
         # With something to compare with, a batch is looked at more than once, and read once.
-        is_compared = bool(known or rules.dedup_keys)
+        is_compared = bool(known or rules.dedup_keys or self._traces)
         kept = decoded.persist() if is_compared else decoded
         try:
             folder = self._lake.staging(attempt.writer, attempt.batch)
@@ -169,14 +180,41 @@ class BatchWriter:
             self._reached("staged", attempt.batch)
             self._send_dead_letters(kept, attempt)
             self._reached("dead-lettered", attempt.batch)
+            commit = self._describe(attempt, folder)
+            if not (known or rules.dedup_keys or rules.transform):
+                self._check_rows(attempt, commit)
+            self._lake.commit(commit, attempt.state)
+            self._reached("committed", attempt.batch)
+            self._lake.publish(commit)
+            self._reached("published", attempt.batch)
+            untraced = self._tell_traces(kept, attempt)
         finally:
             if is_compared:
                 kept.unpersist()
-        commit = self._describe(attempt, folder)
-        self._lake.commit(commit, attempt.state)
-        self._reached("committed", attempt.batch)
-        self._lake.publish(commit)
-        self._reached("published", attempt.batch)
+        return self._report(attempt, commit, watermark_ms, untraced)
+
+    def _check_rows(self, attempt: _Attempt, commit: Commit) -> None:
+        """Of a batch that leaves out nothing: what the executors have written is found here."""
+        wanted = attempt.counts["records"] - attempt.counts["bad"]
+        found = sum(each.rows for each in commit.added)
+        if found != wanted:
+            raise JobFailed(
+                f"Spark has written {wanted:,} rows, and {found:,} of them are found in"
+                f" {self._lake.files.root}: nothing of this batch counts.\n"
+                "--lake must be a place that the driver and all executors share: hdfs://..., or a"
+                " directory that is mounted on every machine."
+            )
+
+    def _tell_traces(self, decoded: DataFrame, attempt: _Attempt) -> str | None:
+        if self._traces is None:
+            return None
+        duration_ms = int((time.monotonic() - attempt.started) * 1_000)
+        began_ms = time.time_ns() // 1_000_000 - duration_ms
+        return self._traces.tell(decoded, BatchFacts(attempt.writer, began_ms, duration_ms))
+
+    def _report(
+        self, attempt: _Attempt, commit: Commit, watermark_ms: int | None, untraced: str | None
+    ) -> BatchReport:
         rows = sum(each.rows for each in commit.added)
         counts = attempt.counts
         return BatchReport(
@@ -190,6 +228,7 @@ class BatchWriter:
             size_bytes=sum(each.size for each in commit.added),
             seconds=time.monotonic() - attempt.started,
             watermark_ms=watermark_ms,
+            untraced=untraced,
         )
 
     def _stage(
