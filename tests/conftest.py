@@ -5,12 +5,17 @@ files go, and skips that CI does not accept.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Generator
+from random import Random
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 from hypothesis import HealthCheck, settings
 from trio._core import _run as trio_run
+
+from kraftpy.sim.scheduler import RandomOfThisThread
 
 # The default profile gives the same examples in every run, so that a red test stays red. The long
 # one explores: KRAFTPY_HYPOTHESIS=long make unit.
@@ -25,10 +30,17 @@ settings.register_profile(
 settings.register_profile("long", deadline=None, max_examples=2_000, print_blob=True)
 settings.load_profile(os.environ.get("KRAFTPY_HYPOTHESIS", "fixed"))
 
+# pytest rewrites the assertions of a whole package that has a plugin for it. The product's are not
+# its tests', and each worker would compile all of it once more.
+for finder in sys.meta_path:
+    if isinstance(finder, AssertionRewritingHook):
+        finder._must_rewrite.discard("kraftpy")
+
 # A skip with this prefix names something that no clone contains; it is fine anywhere.
 OUTSIDE_THE_CLONE = "not part of a clone:"
 
 TRIO_SEED = "--trio-seed"
+_TRIOS_OWN = trio_run._r
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,8 +61,10 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """The same order in every run, whichever tests ran before, so that a red test stays red."""
-    trio_run._r.seed(f"{item.config.getoption(TRIO_SEED)} {item.nodeid}")
+    """The same order in every run, so that a red test stays red: whichever tests ran before, and
+    whatever the loop of a cluster does that lives in another thread of this process."""
+    random = Random(f"{item.config.getoption(TRIO_SEED)} {item.nodeid}")
+    trio_run._r = RandomOfThisThread(random, _TRIOS_OWN)
     return (yield)
 
 

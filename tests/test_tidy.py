@@ -127,6 +127,11 @@ BAD = [
         "def f(c):\n    with c.move_on_after(1):\n        pass\n",
         "a deadline of its own",
     ),
+    (
+        requests_wait_in_the_purgatory,
+        "async def f(bell):\n    await bell.wait_until(1)\n",
+        "a deadline of its own",
+    ),
     (no_order_comes_from_a_set, "for x in {1, 2}:\n    pass\n", "line 1: order"),
     (no_order_comes_from_a_set, "for x in set(y) - z:\n    pass\n", "set(y) - z"),
     (no_order_comes_from_a_set, "a = [x for x in frozenset(y)]\n", "frozenset(y)"),

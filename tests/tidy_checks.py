@@ -50,7 +50,7 @@ BANNED_NAMES = frozenset(
 
 # Where clients' requests are served, and what gives a task a deadline.
 REQUEST_ROOMS = ("kraftpy/api/", "kraftpy/broker/", "kraftpy/coordinator/")
-DEADLINES = frozenset({"move_on_after", "move_on_at", "fail_after", "fail_at"})
+DEADLINES = frozenset({"move_on_after", "move_on_at", "fail_after", "fail_at", "wait_until"})
 
 SET_MAKERS = frozenset({"set", "frozenset"})
 # Whoever consumes a set through these does not see its order.

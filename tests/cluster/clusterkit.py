@@ -55,6 +55,8 @@ __all__ = [
 T = TypeVar("T")
 
 TEST_SECONDS = 250
+# A node gives its leaderships away when it stops, and a busy machine lets it wait.
+STOP_SECONDS = 120
 WAIT_SECONDS = 60
 POLL_SECONDS = 0.02
 _SETTINGS = ClientSettings(request_timeout_ms=WAIT_SECONDS * 1000)
@@ -108,6 +110,7 @@ async def real_cluster(
         shape=shape,
         base_port=unused_ports(),
         settings=settings or {},
+        stop_timeout_seconds=STOP_SECONDS,
     )
     with trio.fail_after(TEST_SECONDS):
         async with open_cluster(

@@ -11,8 +11,10 @@ from kraftpy.client.admin_operations import NewTopic, create_topics, require
 from kraftpy.launch.cluster import Cluster, NodeDeath
 from kraftpy.launch.errors import LaunchError
 from kraftpy.launch.plan import combined_shape
+from kraftpy.records.walker import walk_batches
 
 METADATA = "__cluster_metadata-0"
+LOG = "00000000000000000000.log"
 # Every few records: the test's own snapshots come within a second.
 SNAPSHOTS = {"metadata.log.max.snapshot.interval.ms": "200"}
 
@@ -43,11 +45,18 @@ async def refusal(tmp_path: Path) -> NodeDeath:
     return death
 
 
-def flip(path: Path, place: float) -> None:
-    """A bit at this part of the file."""
+def flip(path: Path, place: float, size: int | None = None) -> None:
+    """A bit at this part of the file, or of its first bytes."""
     content = bytearray(path.read_bytes())
-    content[int(len(content) * place)] ^= 0x10
+    content[int((len(content) if size is None else size) * place)] ^= 0x10
     path.write_bytes(content)
+
+
+def synced_bytes(directory: Path) -> int:
+    """Of the log: what the killed process had written and not synced yet is no part of it."""
+    end = int((directory / "durable-end").read_bytes().split()[0])
+    batches = walk_batches((directory / LOG).read_bytes())
+    return sum(batch.size for batch in batches if batch.last_offset < end)
 
 
 @pytest.mark.parametrize("place", [0.3, 0.99])
@@ -58,7 +67,7 @@ async def test_a_crash_and_damage_to_the_metadata_log(tmp_path: Path, place: flo
         await make_topics(cluster)
         await cluster.kill(1)
     data = Path(cluster.nodes[1].data_dir)
-    flip(data / METADATA / "00000000000000000000.log", place)
+    flip(data / METADATA / LOG, place, synced_bytes(data / METADATA))
     before = contents(data)
     death = await refusal(tmp_path)
     assert any(METADATA in line and "Bring the directory back" in line for line in death.last_lines)

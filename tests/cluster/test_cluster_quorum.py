@@ -26,12 +26,17 @@ KILL_SECONDS = 1.0
 # The fetch timeout, with room that is far less than the election timeout which a split vote costs.
 PAUSE_SECONDS = 2.0 + 0.6
 FIRST_ELECTION_SECONDS = 1.0
+# A machine that does other work may hold up a leader for the usual two seconds.
+LEADERS_STAY = {"controller.quorum.fetch.timeout.ms": "60000"}
 
 
 async def test_the_second_controller_makes_a_quorum(tmp_path: Path) -> None:
     events = Recorder()
     shape = split_shape(controllers=3, brokers=1)
-    async with real_cluster(tmp_path, events, shape=shape) as cluster, trio.open_nursery() as tasks:
+    async with (
+        real_cluster(tmp_path, events, shape=shape, settings=LEADERS_STAY) as cluster,
+        trio.open_nursery() as tasks,
+    ):
         tasks.start_soon(cluster.start_node, 2)
         await listens(cluster, 2)
         tasks.start_soon(cluster.start_node, 3)
@@ -98,7 +103,8 @@ async def test_a_paused_controller_is_replaced_within_the_fetch_timeout(tmp_path
             # One election, if no other node was held up for as long as the one that was paused.
             assert successor.epoch == term.epoch + 1 or not IS_QUIET_MACHINE
             await all_have(cluster, names)
-            assert await active_controller(cluster) == successor
+            found = await active_controller(cluster)
+            assert found == successor or (found.epoch > successor.epoch and not IS_QUIET_MACHINE)
 
 
 async def all_have(cluster: Cluster, names: list[str]) -> None:

@@ -57,6 +57,9 @@ public class GroupProbe {
         final KafkaConsumer<String, String> consumer;
         final List<Integer> read = new ArrayList<>();
         final Set<Integer> lost = new TreeSet<>();
+        // What the listener was told: assignment() is ahead of it by what the consumer's own thread
+        // has yet to announce, and a consumer that is closed in between logs an error.
+        final Set<Integer> owned = new TreeSet<>();
 
         Member(String group, Object... settings) {
             Map<String, Object> config = base(
@@ -78,15 +81,19 @@ public class GroupProbe {
 
         @Override
         public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
-            partitions.forEach(each -> lost.add(each.partition()));
+            for (TopicPartition each : partitions) {
+                lost.add(each.partition());
+                owned.remove(each.partition());
+            }
         }
 
         @Override
-        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {}
+        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+            partitions.forEach(each -> owned.add(each.partition()));
+        }
 
         Set<Integer> owned() {
-            return consumer.assignment().stream().map(TopicPartition::partition)
-                    .collect(Collectors.toCollection(TreeSet::new));
+            return new TreeSet<>(owned);
         }
 
         void poll() {

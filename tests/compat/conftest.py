@@ -1,4 +1,6 @@
-"""Processes shared by all tests with clients; no client gives them a reason to complain."""
+"""Processes shared by all tests with clients, and stopped after the last of them; no client gives
+them a reason to complain.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,13 @@ from collections.abc import Iterator
 import pytest
 from compat.data_cluster import DataCluster, running_cluster
 from compat.node_process import NodeProcess, complaints_in, running_node
+from support.kafka_jars import QUICK_JAVA
 
 from bench._peers import Server, apache_kafka
 from kraftpy.world import Address
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """One that never has a topic."""
     options = ("--set", "auto.create.topics.enable=false")
@@ -24,13 +27,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         assert complaints_in(process.log()) == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def one_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataCluster]:
     with running_cluster(tmp_path_factory.mktemp("one-node"), 1) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataCluster]:
     with running_cluster(tmp_path_factory.mktemp("three-nodes"), 3) as cluster:
         yield cluster
@@ -43,7 +46,7 @@ def cluster(request: pytest.FixtureRequest) -> DataCluster:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kafka() -> Iterator[Server]:
     """Apache Kafka, for our own client beside other people's."""
     settings = {
@@ -53,7 +56,7 @@ def kafka() -> Iterator[Server]:
         "group.initial.rebalance.delay.ms": "0",
         "auto.create.topics.enable": "false",
     }
-    with apache_kafka(settings) as server:
+    with apache_kafka(settings, java=QUICK_JAVA) as server:
         yield server
 
 

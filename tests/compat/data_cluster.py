@@ -135,5 +135,4 @@ def running_cluster(directory: Path, nodes: int) -> Iterator[DataCluster]:
             process.wait(STOP_TIMEOUT_SECONDS)
         finally:
             process.kill()
-        if process.stdout is not None:
-            process.stdout.close()
+            process.communicate()

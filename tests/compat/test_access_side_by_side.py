@@ -22,7 +22,7 @@ import pytest
 from api.access_rig import AUTHORIZER, acl_creation, codes_of, commit_request, rule
 from api.test_access_table import CODES, ON_BROKERS, Made, request_of
 from compat.test_bad_input import START_SECONDS, formatted_process
-from support.kafka_jars import classpath
+from support.kafka_jars import QUICK_JAVA, classpath
 from support.ports import unused_ports
 
 from kraftpy.client.blocking import BlockingConnection
@@ -53,7 +53,7 @@ from kraftpy.security.acl_terms import (
 pytestmark = [pytest.mark.compat, pytest.mark.java]
 
 # How long a change may take to be in force on both sides of a node.
-SETTLING_SECONDS = 20
+SETTLING_SECONDS = 60
 PLAIN_LOGIN = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
     'username="admin" password="s" user_admin="s";'
@@ -195,7 +195,7 @@ def until(is_so: Callable[[], bool]) -> None:
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     """Kafka, and kraftpy."""
     root = tmp_path_factory.mktemp("access")
-    java = ["java", "-Xmx512m", "-cp", classpath()]
+    java = [*QUICK_JAVA, "-Xmx512m", "-cp", classpath()]
     own = [sys.executable, "-m", "kraftpy.cli.main"]
     storage = [*java, "kafka.tools.StorageTool", "format"]
     with (

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from compat.bad_requests import CASES, CREATION, FILLING, codes_in
-from support.kafka_jars import classpath
+from support.kafka_jars import QUICK_JAVA, classpath
 from support.ports import unused_ports
 
 from kraftpy.client.blocking import BlockingConnection
@@ -60,7 +60,11 @@ def formatted_process(
             yield process
         finally:
             process.terminate()
-            process.wait(60)
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
+                process.wait()
 
 
 @contextmanager
@@ -105,7 +109,7 @@ def prepare(port: int, process: subprocess.Popen[bytes]) -> None:
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
     """Of Kafka, and of kraftpy."""
     root = tmp_path_factory.mktemp("side-by-side")
-    java = ["java", "-Xmx512m", "-cp", classpath()]
+    java = [*QUICK_JAVA, "-Xmx512m", "-cp", classpath()]
     own = [sys.executable, "-m", "kraftpy.cli.main"]
     with (
         node(

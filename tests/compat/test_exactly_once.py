@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 import trio
 from cluster.clusterkit import create, eventually, partitions_of, real_cluster, topics_of
-from compat.test_go_data import probe
+from compat.test_go_data import BUILD_TIMEOUT_SECONDS, probe
 from confluent_kafka import Consumer, Producer, TopicPartition
-from support.kafka_jars import classpath
+from support.kafka_jars import QUICK_JAVA, classpath
 
 from kraftpy.client.admin_operations import NewTopic
 from kraftpy.coordinator.hashing import partition_for
@@ -31,7 +31,11 @@ from kraftpy.launch.cluster import Cluster
 
 __all__ = ["probe"]
 
-pytestmark = [pytest.mark.compat, pytest.mark.java, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.compat,
+    pytest.mark.java,
+    pytest.mark.timeout(BUILD_TIMEOUT_SECONDS + 400),
+]
 
 PARTITIONS = 4
 COORDINATOR_PARTITIONS = 5
@@ -46,7 +50,7 @@ SETTINGS = {
 KILLS = 4
 SOURCE = "source"
 HERE = Path(__file__).parent
-SECONDS = 60
+SECONDS = 120
 
 
 @dataclass
@@ -75,7 +79,7 @@ class Copier:
 def commands(go_probe: Path) -> dict[str, list[str]]:
     """Of each client, without what follows: source, target, group."""
     python = [sys.executable, str(HERE / "exactly_once_copier.py")]
-    java = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classpath()]
+    java = [*QUICK_JAVA, "-Xmx256m", "-cp", classpath()]
     java.append(str(HERE / "ExactlyOnceCopier.java"))
     # Of the two protocols of groups, Java's consumer speaks the new one here, the others the old.
     return {

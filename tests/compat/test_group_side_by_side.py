@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from compat.test_bad_input import node
-from support.kafka_jars import classpath
+from support.kafka_jars import QUICK_JAVA, classpath
 
 from kraftpy.client.blocking import BlockingConnection
 from kraftpy.protocol.codec import encode_bytes
@@ -345,7 +345,7 @@ def _without(line: str, ids: tuple[str, ...]) -> str:
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
     """Of Kafka, and of kraftpy."""
     root = tmp_path_factory.mktemp("groups-side-by-side")
-    java = ["java", "-Xmx512m", "-cp", classpath()]
+    java = [*QUICK_JAVA, "-Xmx512m", "-cp", classpath()]
     own = [sys.executable, "-m", "kraftpy.cli.main"]
     storage = [*java, "kafka.tools.StorageTool", "format"]
     with (

@@ -37,7 +37,8 @@ class Member:
             "enable.auto.commit": False,
         }
         if protocol == "classic":
-            base |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+            # Nobody is lost because the machine does other work.
+            base |= {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 500}
         self.consumer = Consumer(base | settings)
         self.read: list[Message] = []
         self.lost: list[int] = []
@@ -190,14 +191,14 @@ def test_two_members_of_one_name_are_not_both_heard(three_nodes: DataCluster) ->
         second.subscribe(topic)
         until(lambda: second.owned == all_of(topic), second)
         with pytest.raises(AssertionError, match="fenced"):
-            until(lambda: False, first, seconds=10)
+            until(lambda: False, first)
 
 
 def test_a_member_that_falls_silent_is_replaced(three_nodes: DataCluster) -> None:
     """A classic one leaves by itself; of the new protocol it would wait for its session's end."""
     topic = three_nodes.topic(PARTITIONS)
     group = f"silent-{topic}"
-    sleepy = {"max.poll.interval.ms": 6000}
+    sleepy = {"max.poll.interval.ms": 6000, "session.timeout.ms": 6000}
     with members(three_nodes, group, "classic", {}, sleepy) as (first, second):
         first.subscribe(topic)
         second.subscribe(topic)

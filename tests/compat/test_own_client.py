@@ -31,7 +31,9 @@ NAMES = count()
 @pytest.fixture
 def topic(servers: list[Address]) -> str:
     name = f"topic-{next(NAMES)}"
-    admin.require(KITS[0].run(servers, admin.create_topics([admin.NewTopic(name, 3, 1)])))
+    # Records from 1970 stay.
+    new = admin.NewTopic(name, 3, 1, {"retention.ms": "-1"})
+    admin.require(KITS[0].run(servers, admin.create_topics([new])))
     return name
 
 

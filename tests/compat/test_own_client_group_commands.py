@@ -32,7 +32,8 @@ def facts(cluster: DataCluster, *words: str) -> Any:
 
 
 def topic_with(cluster: DataCluster, count: int) -> str:
-    topic = cluster.topic(2)
+    # Its records are from 1970: half a minute after the node's start retention would take them.
+    topic = cluster.topic(2, retention_ms="-1")
     with BlockingProducer(list(cluster.addresses.values())) as producer:
         for number in range(count):
             producer.send(topic, b"%d" % number, partition=number % 2, timestamp_ms=1000 + number)

@@ -20,14 +20,14 @@ from cluster.clusterkit import real_cluster
 from compat.test_bad_input import node
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.kafka_jars import classpath, old_clients_folder, streams_folder
+from support.kafka_jars import QUICK_JAVA, classpath, old_clients_folder, streams_folder
 
 pytestmark = [pytest.mark.compat, pytest.mark.java]
 
 PROGRAM = Path(__file__).with_name("WordCount.java")
 PARTITIONS = 3
 LINES = 600
-SECONDS = 60
+SECONDS = 120
 WORDS = ("to", "be", "or", "not", "that", "is", "the", "question")
 # Of one node, as the other settings of a node alone.
 ALONE = (
@@ -56,7 +56,8 @@ def word_count(bootstrap: str, replicas: int, state: Path) -> Iterator[subproces
     """It counts when this is entered."""
     [logger] = old_clients_folder().glob("slf4j-simple-*.jar")
     path = f"{streams_folder()}/*:{logger}"
-    command = ["java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", path]
+    command = [*QUICK_JAVA, "-Xmx512m", "-cp", path]
+    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
     command += [str(PROGRAM), bootstrap, str(replicas), "lines", "counts", str(state)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -95,7 +96,7 @@ def counts(bootstrap: str) -> dict[str, list[int]]:
 
 
 def on_kafka(folder: Path) -> dict[str, list[int]]:
-    java = ["java", "-Xmx512m", "-cp", classpath()]
+    java = [*QUICK_JAVA, "-Xmx512m", "-cp", classpath()]
     storage = [*java, "kafka.tools.StorageTool", "format"]
     with node(folder, storage, [*java, "kafka.Kafka"], ALONE) as port:
         bootstrap = f"127.0.0.1:{port}"

@@ -20,7 +20,7 @@ from compat.bad_requests import batch
 from compat.test_bad_input import node
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.kafka_jars import classpath, run_java
+from support.kafka_jars import QUICK_JAVA, classpath, run_java
 
 from kraftpy.client.blocking import BlockingConnection
 from kraftpy.protocol.schema import k00_produce as k00
@@ -142,7 +142,14 @@ def leave_transactions(bootstrap: str) -> list[Producer]:
     """One that is done, and one that is open."""
     producers = []
     for name in ("t-done", "t-open"):
-        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": name,
+                # The one that is open must stay so while the tools run.
+                "transaction.timeout.ms": 900_000,
+            }
+        )
         producer.init_transactions(SECONDS)
         producer.begin_transaction()
         producer.produce(TOPIC, name, partition=0)
@@ -150,8 +157,27 @@ def leave_transactions(bootstrap: str) -> list[Producer]:
         producer.flush(SECONDS)
         if name == "t-done":
             producer.commit_transaction(SECONDS)
+            wait_for_markers(bootstrap)
         producers.append(producer)
     return producers
+
+
+def wait_for_markers(bootstrap: str) -> None:
+    """A commit is answered before its markers are written, and what comes next may be quicker."""
+    ends = []
+    for level in ("read_committed", "read_uncommitted"):
+        consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "nobody", "isolation.level": level}
+        )
+        ends.append(consumer)
+    deadline = time.monotonic() + SECONDS
+    for partition in range(2):
+        where = TopicPartition(TOPIC, partition)
+        while len({each.get_watermark_offsets(where, SECONDS)[1] for each in ends}) > 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    for each in ends:
+        each.close()
 
 
 def leave_hanging(port: int) -> int:
@@ -215,7 +241,7 @@ def tell(port: int) -> list[str]:
     producers = leave_transactions(bootstrap)
     hanging = leave_hanging(port)
     lines = [each.format(bootstrap, hanging=hanging) for each in COMMANDS]
-    done = run_java(RUNNER, *lines)
+    done = run_java(RUNNER, *lines, timeout_seconds=240)
     for member in members:
         member.close()
     assert done.returncode == 0, done.stderr
@@ -238,7 +264,7 @@ def sections(told: list[str]) -> dict[str, list[str]]:
 
 @contextmanager
 def both(folder: Path) -> Iterator[tuple[int, int]]:
-    java = ["java", "-Xmx512m", "-cp", classpath()]
+    java = [*QUICK_JAVA, "-Xmx512m", "-cp", classpath()]
     own = [sys.executable, "-m", "kraftpy.cli.main"]
     storage = [*java, "kafka.tools.StorageTool", "format"]
     with (

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from compat.bad_requests import batch
 from compat.test_bad_input import node
-from support.kafka_jars import classpath
+from support.kafka_jars import QUICK_JAVA, classpath
 
 from kraftpy.client.blocking import BlockingConnection
 from kraftpy.protocol.errors import ErrorCode
@@ -453,7 +453,7 @@ def tell(port: int) -> list[str]:
 
 def test_the_same_story(tmp_path: Path) -> None:
     """TV-2 to TV-5, TV-15 to TV-20, TV-30; TXN-12 to TXN-23."""
-    java = ["java", "-Xmx512m", "-cp", classpath()]
+    java = [*QUICK_JAVA, "-Xmx512m", "-cp", classpath()]
     own = [sys.executable, "-m", "kraftpy.cli.main"]
     with (
         node(

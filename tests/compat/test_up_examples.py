@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.components import require
-from support.kafka_jars import classpath
+from support.kafka_jars import QUICK_JAVA, classpath
 from support.up_process import running_up
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -30,7 +30,7 @@ def test_the_examples_work_as_printed(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     write_tool(tools / "python3", sys.executable)
-    java = f"java -XX:TieredStopAtLevel=1 -cp '{classpath()}' {CONSOLE_CONSUMER}"
+    java = f"{' '.join(QUICK_JAVA)} -cp '{classpath()}' {CONSOLE_CONSUMER}"
     write_tool(tools / "kafka-console-consumer.sh", java)
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     with running_up(tmp_path) as up:

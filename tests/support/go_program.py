@@ -10,7 +10,7 @@ import pytest
 from support.components import cache_folder, exclusively, require
 
 # The modules are compiled too, once for each machine: half a minute of one core.
-BUILD_TIMEOUT_SECONDS = 280
+BUILD_TIMEOUT_SECONDS = 900
 
 
 def build_go_program(sources: Path, what: str) -> Path:

@@ -7,7 +7,7 @@ for whoever wants to hear what a client complains of. Tests that use this carry 
 
     done = run_java(Path(__file__).with_name("DumpConfigs.java"), "argument")
     done = run_java(Path(__file__).with_name("Probe.java"), "argument", logs=True, release="3.9")
-    broker = subprocess.Popen(["java", "-cp", classpath(), "kafka.Kafka", "server.properties"])
+    broker = subprocess.Popen([*QUICK_JAVA, "-cp", classpath(), "kafka.Kafka", "server.properties"])
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ STREAMS_POM = Path(__file__).with_name("pom-streams.xml")
 SPARK_VERSION = "4.2.0"
 SPARK_POM = Path(__file__).parents[2] / "spark" / "jars" / "pom.xml"
 RESOLVE_TIMEOUT_SECONDS = 240
+# In a JVM of some seconds the better compiler and a collector with threads of its own do not pay.
+QUICK_JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK_JAVA = ("java", *QUICK_JAVA_OPTIONS)
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
 
@@ -88,7 +91,7 @@ def run_java(
         path = f"{path}:{logger}"
         options.append("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
     return subprocess.run(
-        ["java", "-XX:TieredStopAtLevel=1", *options, "-cp", path, str(program), *arguments],
+        [*QUICK_JAVA, *options, "-cp", path, str(program), *arguments],
         input=stdin,
         capture_output=True,
         text=True,

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kraftpy.testing.cluster import KafkaCluster
 
 SECONDS = 30.0
+ATTEMPT_SECONDS = 5.0
 AGAIN = (
     KafkaError.TOPIC_ALREADY_EXISTS,
     KafkaError.NOT_CONTROLLER,
@@ -35,13 +36,13 @@ def create_topic(
         topic = NewTopic(name, 1, len(cluster.brokers), config=config)
     else:
         topic = NewTopic(name, 1, replica_assignment=[replicas], config=config)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-
     attempts = count(1)
 
     def is_created() -> bool:
         attempt = next(attempts)
-        [future] = admin.create_topics([topic]).values()
+        # A request for a node that died before it was sent waits for that node's return.
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        [future] = admin.create_topics([topic], request_timeout=ATTEMPT_SECONDS).values()
         try:
             future.result(SECONDS)
         except KafkaException as failure:
