@@ -9,7 +9,7 @@ SOURCES := kraftpy jepsen_tests spark tests bench
 SPARK_JARS = $(or $(KRAFTPY_CACHE),$(HOME)/.cache/kraftpy)/kafka-connector-of-spark-4.2.0
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup test lint types layers unit times format bench crash sim exam exam-processes jepsen spark spark-faults spark-jars clean
+.PHONY: help up setup test lint types layers unit unit-others unit-with-spark times format bench crash sim exam exam-processes jepsen spark spark-faults spark-jars clean night fuzz mutants
 
 help:  ## list what can be made
 	@sed -nE 's/^([a-z][a-z -]*):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 36
@@ -26,6 +26,7 @@ $(VENV)/.node: pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/.node pyproject.toml constraints.txt
 	@echo "make: installing what the tests need into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,spark]'
+	@$(BIN)/python -m compileall -q jepsen_tests spark
 	@touch $@
 
 up: $(VENV)/.node  ## launch a 3-node quorum in the foreground, ready for any Kafka client
@@ -33,7 +34,11 @@ up: $(VENV)/.node  ## launch a 3-node quorum in the foreground, ready for any Ka
 
 setup: $(VENV)/.test  ## install everything that tests and checks need into .venv
 
-test: lint types layers unit  ## everything that .ci/run checks: lint, types, layers, tests
+# Spark's tests have the machine to themselves: beside them the others take as much longer, and what waits for a
+# real client's time-outs fails.
+test: lint layers  ## everything that .ci/run checks: lint, types, layers, tests
+	@$(MAKE) --no-print-directory -j2 types unit-others
+	@$(MAKE) --no-print-directory unit-with-spark
 
 lint: $(VENV)/.test  ## ruff: style, trio's ASYNC rules, no way around kraftpy/world
 	@echo "make: lint"
@@ -49,14 +54,21 @@ layers: $(VENV)/.test  ## import-linter: imports point down the rooms of the des
 	@$(BIN)/lint-imports --no-logo
 
 unit: $(VENV)/.test  ## the whole test suite, in parallel; ends with the ten slowest tests
+	@$(MAKE) --no-print-directory unit-others
+	@$(MAKE) --no-print-directory unit-with-spark
+
+unit-others: $(VENV)/.test
 	@echo "make: tests"
 	@$(BIN)/python -m pytest -n auto --dist worksteal -q --ignore tests/spark
-	@echo "make: tests with Spark, which uses all processors by itself"
+
+# In one process, for one session of Spark.
+unit-with-spark: $(VENV)/.test
+	@echo "make: tests with Spark"
 	@$(BIN)/python -m pytest -q tests/spark
 
 times: $(VENV)/.test  ## is kept what is promised about real time? On a machine that does nothing else
 	@echo "make: times"
-	@KRAFTPY_TIMES=1 $(BIN)/python -m pytest tests/cluster tests/raft/test_raft_driver_real.py -q -rP
+	@KRAFTPY_TIMES=1 $(BIN)/python -m pytest tests/cluster tests/raft/test_raft_driver_real.py tests/verify/test_checker_costs.py -q -rP
 
 format: $(VENV)/.test  ## rewrite the sources in the house style
 	@$(BIN)/ruff check --fix --quiet $(SOURCES); $(BIN)/ruff format $(SOURCES)
@@ -110,6 +122,19 @@ JEPSEN_SEED ?= $$((0x$$(git rev-parse --short=7 HEAD)))
 jepsen: $(VENV)/.test  ## real nodes, clients and faults for five minutes, and a verdict on each of four workloads
 	@echo "make: the Jepsen-style suite, four runs of 40 s and what belongs to them"
 	@$(BIN)/python -m jepsen_tests run --workload list-append,queue-txn,eos-copy,metadata --nemesis partition,kill --client own,librdkafka --time 40 --quick --seed $(JEPSEN_SEED)
+
+# A hundredth of a night: make night NIGHT="--scale 0.01".
+NIGHT ?=
+night: $(VENV)/.test  ## a night of simulation, process runs, fuzzing and losses of power: eight hours, and totals
+	@$(BIN)/python -m jepsen_tests tier night $(NIGHT)
+
+FUZZ ?= --seconds 300
+fuzz: $(VENV)/.test  ## bytes that are almost right, for decoders and files: five minutes
+	@$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
+
+MUTANTS ?=
+mutants: $(VENV)/.test  ## which small changes of the cores do the tests notice? Some minutes
+	@$(BIN)/python tests/mutants/mutants.py $(MUTANTS)
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
