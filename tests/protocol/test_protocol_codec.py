@@ -29,6 +29,7 @@ from kraftpy.protocol.schema.k01_fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
     PartitionData,
     ReplicaState,
 )
@@ -351,6 +352,20 @@ def test_messages_can_be_copied() -> None:
     assert copied != original
 
 
+@pytest.mark.parametrize("version", [11, 17])
+def test_elements_share_the_structs_that_they_lack(version: int) -> None:
+    """With one message, not with others; and what an element has is its own."""
+    partitions = [PartitionData(partition_index=index, records=b"") for index in range(3)]
+    if version > 11:
+        partitions[1].current_leader = LeaderIdAndEpoch(leader_id=5, leader_epoch=6)
+    message = FetchResponse(responses=[FetchableTopicResponse(partitions=partitions)])
+    data = encode_bytes(message, version)
+    first, second = (decode(FetchResponse, version, data).responses[0] for _ in range(2))
+    assert [first, second] == message.responses * 2
+    assert first.partitions[0].current_leader is first.partitions[2].current_leader
+    assert first.partitions[0].current_leader is not second.partitions[0].current_leader
+
+
 # Varints
 
 
@@ -408,6 +423,15 @@ def test_compact_lengths_of_record_data() -> None:
         data = encode_bytes(message, 9)
         assert data.endswith(unsigned_varint(length + 1) + b"r" * length + b"\0\0\0")
         assert decode(ProduceRequest, 9, data) == message
+
+
+@pytest.mark.parametrize("version", [9, 13])
+def test_record_data_that_is_null_at_the_end(version: int) -> None:
+    """Three bytes of its length are read at once, and behind one there are just three of tags."""
+    message = produce(None, topic="" if version > 12 else "t")
+    data = encode_bytes(message, version)
+    assert data.endswith(b"\0\0\0\0")
+    assert decode(ProduceRequest, version, data) == message
 
 
 def test_compact_counts() -> None:
