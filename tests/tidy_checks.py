@@ -79,8 +79,13 @@ class Module:
     def may_touch_machine(self) -> bool:
         return self.path.startswith(MACHINE_ROOMS) or self.path in MACHINE_MODULES
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree; walking it anew for each check would take most of the time."""
+        return tuple(ast.walk(self.tree))
+
     def walk(self) -> Iterator[ast.AST]:
-        return ast.walk(self.tree)
+        return iter(self.nodes)
 
 
 Check = Callable[[Module], Iterator[str]]

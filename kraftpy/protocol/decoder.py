@@ -269,7 +269,8 @@ class _DecoderWriter:
         length = source.fresh("length")
         self._fixed("B" if bound.is_compact else old_code, length, path)
         kind_name = "" if bound.field.kind is None else bound.field.kind.name
-        if bound.is_compact and kind_name == "records":
+        is_nested = "." in path
+        if bound.is_compact and kind_name == "records" and is_nested:
             self._rest_of_records_length(length, path)
             return length
         self._settle()
@@ -287,10 +288,9 @@ class _DecoderWriter:
     def _rest_of_records_length(self, length: str, path: str) -> None:
         """Record data is seldom shorter than 127 bytes: three bytes of its length are read at once.
 
-        They are there even if the length has only one. Record data lies in a struct inside another
-        one, and the tags of both follow it. The low seven bits stay those of the first byte.
+        They are there even if the length has only one: a nested struct's tags follow it, and those
+        of the struct around it. The low seven bits stay those of the first byte.
         """
-        assert "." in path
         source = self.source
         second, third = source.fresh("second"), source.fresh("third")
         self._fixed("B", second, path)

@@ -23,7 +23,7 @@ class Kit:
         return self.clock.wall_ms() - self.truth.wall_ms()
 
 
-async def test_jumps_add_up_and_heal() -> None:
+async def test_jumps_add_up_and_heal(autojump_clock: trio.testing.MockClock) -> None:
     """N5, JEP-94, JEP-124"""
     kit = Kit()
     assert kit.ahead_ms == 0
