@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
@@ -32,6 +33,18 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public class DataProbe {
     static final byte[] LARGE = new byte[10_000_000];
     static Map<String, Object> base = new HashMap<>();
+
+    /** Brokers hear of changes one after the other, and any of them may be asked. */
+    static boolean until(Callable<Boolean> condition) throws Exception {
+        long deadline = System.nanoTime() + 60_000_000_000L;
+        while (!condition.call()) {
+            if (System.nanoTime() > deadline) {
+                return false;
+            }
+            Thread.sleep(20);
+        }
+        return true;
+    }
 
     static void say(String name, Object value) {
         System.out.println(name + "=" + value);
@@ -138,34 +151,31 @@ public class DataProbe {
                 var entry = new ConfigEntry("max.message.bytes", String.valueOf(11 << 20));
                 admin.incrementalAlterConfigs(Map.of(resource,
                         List.of(new AlterConfigOp(entry, AlterConfigOp.OpType.SET)))).all().get();
-                String outcome = outcome(producer, large);
-                for (int round = 0; round < 50 && !outcome.equals("stored"); round++) {
-                    Thread.sleep(20);
-                    outcome = outcome(producer, large);
-                }
-                say("allowed", outcome);
-                var described = admin.describeConfigs(Set.of(resource)).all().get().get(resource);
-                say("config", described.get("max.message.bytes").value());
+                var outcomes = new ArrayList<String>();
+                until(() -> outcomes.add(outcome(producer, large))
+                        && outcomes.contains("stored"));
+                say("allowed", outcomes.get(outcomes.size() - 1));
+                var found = new ArrayList<String>();
+                until(() -> found.add(admin.describeConfigs(Set.of(resource)).all().get()
+                                .get(resource).get("max.message.bytes").value())
+                        && found.contains(entry.value()));
+                say("config", found.get(found.size() - 1));
             }
             consume(topic, time, count);
             admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(3))).all().get();
-            List<Integer> factors = List.of();
-            // Brokers hear of changes one after the other, and any of them may be asked.
-            for (int round = 0; round < 100 && factors.size() < 3; round++) {
-                factors = admin.describeTopics(Set.of(topic)).allTopicNames().get().get(topic)
-                        .partitions().stream()
-                        .map(each -> each.replicas().size()).collect(Collectors.toList());
-            }
+            List<Integer> factors = new ArrayList<>();
+            until(() -> {
+                factors.clear();
+                admin.describeTopics(Set.of(topic)).allTopicNames().get().get(topic).partitions()
+                        .forEach(each -> factors.add(each.replicas().size()));
+                return factors.size() >= 3;
+            });
             say("replicas", factors);
             var end = OffsetSpec.latest();
             say("end", admin.listOffsets(Map.of(new TopicPartition(topic, 0), end)).all().get()
                     .values().iterator().next().offset());
             admin.deleteTopics(Set.of(topic)).all().get();
-            boolean isListed = true;
-            for (int round = 0; round < 50 && isListed; round++) {
-                isListed = admin.listTopics().names().get().contains(topic);
-            }
-            say("deleted", !isListed);
+            say("deleted", until(() -> !admin.listTopics().names().get().contains(topic)));
         }
     }
 }

@@ -66,7 +66,8 @@ public class GroupProbe {
                     "group.id", group, "group.protocol", protocol,
                     "auto.offset.reset", "earliest", "enable.auto.commit", false);
             if (protocol.equals("classic")) {
-                config.put("session.timeout.ms", 6000);
+                // Nobody is lost because the machine does other work.
+                config.put("session.timeout.ms", 60_000);
                 config.put("heartbeat.interval.ms", 500);
             }
             config.putAll(base(settings));
@@ -335,7 +336,10 @@ public class GroupProbe {
         protocol = arguments[at + 1];
         topic = arguments[at + 2];
         if (isMember) {
-            try (Member member = new Member(arguments[at + 3]).subscribed(topic)) {
+            // It will be killed, and missed soon. Only the old protocol lets a member say when.
+            Object[] settings = protocol.equals("classic")
+                    ? new Object[] {"session.timeout.ms", 6000} : new Object[] {};
+            try (Member member = new Member(arguments[at + 3], settings).subscribed(topic)) {
                 while (true) {
                     member.poll();
                 }

@@ -149,17 +149,23 @@ async function administration() {
   const admin = kafka.admin();
   await admin.connect();
   const described = await admin.describeGroups([groupId]);
-  const [{ partitions }] = await admin.fetchOffsets({
-    groupId: `kafkajs-offsets-${source}`,
-    topics: [source],
-  });
+  // An end is answered before everybody has heard of it.
+  const deadline = Date.now() + SECONDS * 1000;
+  let committed;
+  do {
+    const [{ partitions }] = await admin.fetchOffsets({
+      groupId: `kafkajs-offsets-${source}`,
+      topics: [source],
+    });
+    committed = partitions.find(({ partition }) => partition === 0).offset;
+  } while (committed !== "5" && Date.now() < deadline);
   await admin.resetOffsets({ groupId, topic: source, earliest: true });
   const [reset] = await admin.fetchOffsets({ groupId, topics: [source] });
   const deleted = await admin.deleteGroups([groupId]);
   await admin.disconnect();
   return {
     state: described.groups[0].state,
-    committed: partitions.find(({ partition }) => partition === 0).offset,
+    committed,
     reset: reset.partitions.map(({ offset }) => offset),
     deleted: deleted.map(({ errorCode }) => errorCode),
   };

@@ -95,7 +95,7 @@ def test_kcat(node: NodeProcess) -> None:
     """librdkafka 2.0: an old client, which tests for exact versions."""
     require("kcat")
     done = subprocess.run(
-        ["kcat", "-L", "-J", "-b", node.bootstrap],
+        ["kcat", "-L", "-J", "-m", "60", "-b", node.bootstrap],
         capture_output=True,
         text=True,
         check=False,

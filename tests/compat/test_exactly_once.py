@@ -34,7 +34,7 @@ __all__ = ["probe"]
 pytestmark = [
     pytest.mark.compat,
     pytest.mark.java,
-    pytest.mark.timeout(BUILD_TIMEOUT_SECONDS + 400),
+    pytest.mark.timeout(BUILD_TIMEOUT_SECONDS + 700),
 ]
 
 PARTITIONS = 4
@@ -204,7 +204,7 @@ async def test_every_effect_once_while_nodes_are_killed(tmp_path: Path, probe: P
     print(f"seed {seed}")
     rng = random.Random(seed)
     found = commands(probe)
-    async with real_cluster(tmp_path, settings=SETTINGS) as cluster:
+    async with real_cluster(tmp_path, settings=SETTINGS, seconds=600) as cluster:
         await cluster.start()
         for name in (SOURCE, *(f"target-{each}" for each in found)):
             configs = {"min.insync.replicas": "2"}

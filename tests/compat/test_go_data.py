@@ -20,7 +20,7 @@ def probe() -> Path:
     return build_go_program(SOURCES, "the Go clients")
 
 
-@pytest.mark.timeout(BUILD_TIMEOUT_SECONDS + 60)
+@pytest.mark.timeout(BUILD_TIMEOUT_SECONDS + 300)
 @pytest.mark.parametrize("client", ["franz-go", "sarama"])
 def test_go_clients(cluster: DataCluster, probe: Path, client: str) -> None:
     topic = cluster.topic()

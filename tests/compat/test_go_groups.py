@@ -18,7 +18,7 @@ pytestmark = pytest.mark.compat
 WHOLE = ",".join(f"{number}-{partition}" for number in (0, 2, 3, 5) for partition in range(4))
 
 
-@pytest.mark.timeout(BUILD_TIMEOUT_SECONDS + 120)
+@pytest.mark.timeout(BUILD_TIMEOUT_SECONDS + 600)
 @pytest.mark.parametrize("client", ["franz-go", "franz-go-848", "sarama"])
 def test_groups_and_transactions(three_nodes: DataCluster, probe: Path, client: str) -> None:
     """GRP-22, GRP-41, CGP-30, CGP-36: nothing is read twice where nobody was lost."""
@@ -28,7 +28,7 @@ def test_groups_and_transactions(three_nodes: DataCluster, probe: Path, client: 
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=500,
     )
     assert done.stderr == ""
     assert done.returncode == 0

@@ -70,7 +70,8 @@ class Story:
     def join(self, version: int = 9, **fields: Any) -> Any:
         request = k11.JoinGroupRequest(
             group_id="g",
-            session_timeout_ms=10_000,
+            # Nobody sends heartbeats here, and one of the two sides may be slow.
+            session_timeout_ms=300_000,
             protocol_type="consumer",
             protocols=[k11.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)],
         )

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from compat.data_cluster import SECONDS, DataCluster
-from confluent_kafka import Consumer, Producer, TopicPartition
+from compat.test_librdkafka_data import read_to_end
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.kafka_jars import run_java
 
 from kraftpy.coordinator.hashing import partition_for
 
-pytestmark = [pytest.mark.compat, pytest.mark.java]
+pytestmark = [pytest.mark.compat, pytest.mark.java, pytest.mark.timeout(700)]
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
@@ -49,6 +50,8 @@ def member(one_node: DataCluster) -> Iterator[tuple[str, str]]:
             "client.id": "reader",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            # It is not polled while the tools run.
+            "max.poll.interval.ms": 900_000,
         }
     )
     consumer.subscribe([topic])
@@ -66,13 +69,12 @@ def member(one_node: DataCluster) -> Iterator[tuple[str, str]]:
 
 def _lines_of(cluster: DataCluster, group: str) -> list[str]:
     """What Kafka makes of the records of a group."""
-    lines = []
-    for log in sorted(cluster.directory.glob("node-1/data/__consumer_offsets-*/*.log")):
-        if log.stat().st_size:
-            done = run_java(DUMP, "--offsets-decoder", "--files", str(log))
-            assert done.returncode == 0, done.stdout + done.stderr
-            lines += [line for line in done.stdout.splitlines() if f'"{group}"' in line]
-    return lines
+    logs = sorted(cluster.directory.glob(f"node-1/data/{OFFSETS}-*/*.log"))
+    # All by one process: there are more of them the more tests have come before.
+    files = ",".join(str(log) for log in logs if log.stat().st_size)
+    done = run_java(DUMP, "--offsets-decoder", "--files", files)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line for line in done.stdout.splitlines() if f'"{group}"' in line]
 
 
 def test_an_active_group(one_node: DataCluster, member: tuple[str, str]) -> None:
@@ -147,15 +149,24 @@ def test_the_formatters_of_the_console_consumer(
 
 def _formatted(cluster: DataCluster, group: str, formatter: str) -> list[Any]:
     """What a formatter of Kafka's prints of the records of a group."""
-    reader = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "nobody"})
-    count = len(reader.list_topics(OFFSETS, SECONDS).topics[OFFSETS].partitions)
-    where = TopicPartition(OFFSETS, partition_for(group, count))
-    _, end = reader.get_watermark_offsets(where, SECONDS)
+    reader = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "nobody",
+            "isolation.level": "read_uncommitted",
+            "enable.partition.eof": True,
+        }
+    )
+    partitions = len(reader.list_topics(OFFSETS, SECONDS).topics[OFFSETS].partitions)
+    where = TopicPartition(OFFSETS, partition_for(group, partitions), OFFSET_BEGINNING)
+    # Counted, since the markers of other tests' transactions have offsets and are no messages.
+    messages = read_to_end(reader, where)
     reader.close()
     done = run_java(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", cluster.bootstrap, "--topic", OFFSETS),
-        *("--partition", str(where.partition), "--offset", "earliest", "--max-messages", str(end)),
+        *("--partition", str(where.partition), "--offset", "earliest"),
+        *("--max-messages", str(len(messages))),
         *("--formatter", f"org.apache.kafka.tools.consumer.{formatter}"),
     )
     assert done.returncode == 0, done.stdout + done.stderr

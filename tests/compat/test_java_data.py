@@ -65,7 +65,7 @@ def test_console_tools(three_nodes: DataCluster) -> None:
         stdin="\n".join(lines),
     )
     assert [line for line in warned.splitlines() if "deprecated" not in line] == []
-    read = f"{server} --partition 0 --timeout-ms 20000 --offset"
+    read = f"{server} --partition 0 --timeout-ms 60000 --offset"
     out, warned = tool(
         three_nodes, "consumer.ConsoleConsumer", f"{read} earliest --max-messages 20"
     )

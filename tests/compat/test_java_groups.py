@@ -12,7 +12,8 @@ from compat.test_librdkafka_groups import PARTITIONS, PROTOCOLS, all_of, members
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from support.kafka_jars import QUICK_JAVA, classpath, run_java
 
-pytestmark = [pytest.mark.compat, pytest.mark.java]
+# A busy machine has its time: the probe's own waits end what hangs.
+pytestmark = [pytest.mark.compat, pytest.mark.java, pytest.mark.timeout(700)]
 
 PROBE = Path(__file__).with_name("GroupProbe.java")
 
@@ -23,7 +24,15 @@ PROBE = Path(__file__).with_name("GroupProbe.java")
 def test_groups_and_transactions(three_nodes: DataCluster, release: str, protocol: str) -> None:
     """GRP-22, GRP-41, CGP-30, CGP-36: nothing is read twice where nobody was lost."""
     topics = [three_nodes.topic(PARTITIONS) for _ in range(3)]
-    done = run_java(PROBE, three_nodes.bootstrap, protocol, *topics, release=release, logs=True)
+    done = run_java(
+        PROBE,
+        three_nodes.bootstrap,
+        protocol,
+        *topics,
+        release=release,
+        logs=True,
+        timeout_seconds=600,
+    )
     # The one that pauses is told so by its own client; and where the markers of a transaction take
     # longer than a broker waits for them, the next one's first records are sent again.
     told = (

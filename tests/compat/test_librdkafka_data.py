@@ -269,7 +269,7 @@ def test_records_are_deleted(cluster: DataCluster, voice: Voice) -> None:
 
 def run_kcat(cluster: DataCluster, *arguments: str, stdin: str = "") -> str:
     done = subprocess.run(
-        ["kcat", "-b", cluster.bootstrap, *arguments],
+        ["kcat", "-m", str(SECONDS), "-b", cluster.bootstrap, *arguments],
         input=stdin,
         capture_output=True,
         text=True,

@@ -26,6 +26,7 @@ both_kits = pytest.mark.parametrize("kit", KITS, ids=lambda kit: type(kit).__nam
 EARLIEST = ConsumerSettings(auto_offset_reset="earliest")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NAMES = count()
+SECONDS = 60
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def read_by_confluent(kafka: Server, topic: str, wanted: int) -> list[tuple[int,
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(3)])
     read = []
     while len(read) < wanted:
-        message = consumer.poll(10)
+        message = consumer.poll(SECONDS)
         assert message is not None, f"{len(read)} of {wanted}"
         assert message.error() is None
         read.append((message.partition(), message.key(), message.value()))
@@ -113,7 +114,7 @@ def test_keys_go_where_others_put_them(kafka: Server, servers: list[Address], to
             key,
             on_delivery=lambda error, message: theirs.update({message.key(): message.partition()}),
         )
-    assert producer.flush(20) == 0
+    assert producer.flush(SECONDS) == 0
     for key, outcome in zip(keys, outcomes, strict=True):
         if key:
             assert isinstance(outcome, RecordMetadata)
@@ -148,7 +149,7 @@ def test_we_read_what_others_produce(
         key = None if number % 3 else b"key"
         value = None if number % 7 == 0 else b"value %d" % number
         producer.produce(topic, value, key, partition=number % 3, headers=[("h", b"%d" % number)])
-    assert producer.flush(20) == 0
+    assert producer.flush(SECONDS) == 0
     read = kit.consume(servers, topic, 1_000, EARLIEST)
     assert len(read) == 1_000
     for partition in range(3):
@@ -168,17 +169,17 @@ def test_aborted_transactions_are_not_read(
 ) -> None:
     options = {"bootstrap.servers": bootstrap(kafka), "transactional.id": f"of {topic}"}
     producer = Producer(options)
-    producer.init_transactions(30)
+    producer.init_transactions(SECONDS)
     for number in range(6):
         producer.begin_transaction()
         for part in range(10):
             producer.produce(topic, b"%d %d" % (number, part), partition=0)
         # Otherwise the client would drop, before an abort, what it has not sent yet.
-        assert producer.flush(20) == 0
+        assert producer.flush(SECONDS) == 0
         if number % 2:
-            producer.abort_transaction(30)
+            producer.abort_transaction(SECONDS)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(SECONDS)
     settings = ConsumerSettings(
         auto_offset_reset="earliest", isolation_level=IsolationLevel.READ_COMMITTED
     )
@@ -265,7 +266,9 @@ def kraftpy(kafka: Server, *arguments: str, stdin: str = "") -> subprocess.Compl
 
 def test_the_commands(kafka: Server) -> None:
     """The tour that the help promises."""
-    made = kraftpy(kafka, "topics", "create", "tour", "-p", "2", "--config", "retention.ms=99")
+    # Not so short that Kafka's next round of deletions takes what was produced.
+    retention = "retention.ms=99000000"
+    made = kraftpy(kafka, "topics", "create", "tour", "-p", "2", "--config", retention)
     assert (made.returncode, made.stdout) == (0, "tour: created\n")
     while "tour" not in (listed := kraftpy(kafka, "topics", "list").stdout):
         pass
@@ -274,7 +277,7 @@ def test_the_commands(kafka: Server) -> None:
     (described,) = json.loads(
         kraftpy(kafka, "topics", "describe", "tour", "--format", "json").stdout
     )
-    assert described["configs"] == {"retention.ms": "99"}
+    assert described["configs"] == {"retention.ms": "99000000"}
     assert [each["leader"] for each in described["partitions"]] == [1, 1]
     lines = "".join(f"k{n}:v{n}\n" for n in range(500))
     options = ("--key-separator", ":", "--compression", "zstd")

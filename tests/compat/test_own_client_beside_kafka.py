@@ -19,7 +19,7 @@ from kraftpy.world import Address
 pytestmark = [pytest.mark.compat, pytest.mark.java]
 
 NAMES = count()
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 120
 PARTITIONS = 6
 
 
@@ -28,6 +28,10 @@ def topic(servers: list[Address]) -> str:
     name = f"beside-{next(NAMES)}"
     with BlockingAdmin(servers) as client:
         admin.require(client.run(admin.create_topics([admin.NewTopic(name, PARTITIONS, 1)])))
+        # The broker hears of it later, and librdkafka looks again for what was not there after
+        # five minutes.
+        while name not in client.run(admin.list_topics()):
+            pass
     return name
 
 

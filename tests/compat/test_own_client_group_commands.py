@@ -69,16 +69,24 @@ def test_a_group_with_a_member(one_node: DataCluster, protocol: str) -> None:
         consumer.subscribe([topic])
         while not consumer.assignment:
             consumer.poll(POLL_MS)
+
+        def stay() -> None:
+            """A member, however long each of the commands takes: it polls in between."""
+            consumer.poll(POLL_MS)
+
         [described] = facts(one_node, "groups", "describe", group)
         [member] = described["members"]
         assert sorted(member["partitions"]) == [f"{topic}-0", f"{topic}-1"]
         assert {each["member"] for each in described["offsets"]} == {member["member"]}
+        stay()
         shown = kraftpy(one_node, "groups", "describe", group).stdout
         assert f"{member['member']}  kraftpy at" in shown
+        stay()
         refused = kraftpy(one_node, "groups", "delete", group)
         assert refused.returncode == 1
         assert "NON_EMPTY_GROUP" in refused.stderr
         words = ["groups", "reset-offsets", group, "--topic", topic, "--to-end", "--execute"]
+        stay()
         refused = kraftpy(one_node, *words)
         assert refused.returncode == 1
         assert "stop them first" in refused.stderr

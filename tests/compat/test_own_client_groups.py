@@ -19,7 +19,7 @@ from kraftpy.world.real import real_world
 
 pytestmark = pytest.mark.compat
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 200
 NAMES = count(1)
 CLIENT = ClientSettings(retry_backoff_ms=20, retry_backoff_max_ms=200)
 SETTINGS = ConsumerSettings(

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.kafka_jars import QUICK_JAVA, classpath, old_clients_folder, streams_folder
 
-pytestmark = [pytest.mark.compat, pytest.mark.java]
+pytestmark = [pytest.mark.compat, pytest.mark.java, pytest.mark.timeout(900)]
 
 PROGRAM = Path(__file__).with_name("WordCount.java")
 PARTITIONS = 3
@@ -109,7 +109,7 @@ def on_kafka(folder: Path) -> dict[str, list[int]]:
 async def on_kraftpy(folder: Path) -> dict[str, list[int]]:
     settings = {"offsets.topic.num.partitions": "5", "transaction.state.log.num.partitions": "5"}
     in_thread = trio.to_thread.run_sync
-    async with real_cluster(folder / "cluster", settings=settings) as cluster:
+    async with real_cluster(folder / "cluster", settings=settings, seconds=500) as cluster:
         await cluster.start()
         bootstrap = cluster.bootstrap
         await in_thread(create_topics, bootstrap, 3)

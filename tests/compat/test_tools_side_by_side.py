@@ -26,7 +26,7 @@ from kraftpy.client.blocking import BlockingConnection
 from kraftpy.protocol.schema import k00_produce as k00
 from kraftpy.protocol.schema import k22_init_producer_id as k22
 
-pytestmark = [pytest.mark.compat, pytest.mark.java]
+pytestmark = [pytest.mark.compat, pytest.mark.java, pytest.mark.timeout(900)]
 
 RUNNER = Path(__file__).with_name("ToolRunner.java")
 SETTINGS = (
@@ -127,6 +127,8 @@ def join(bootstrap: str, group: str, protocol: str) -> Consumer:
             "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            # It is not polled while the tools run.
+            "max.poll.interval.ms": 900_000,
         }
     )
     consumer.subscribe([TOPIC])
@@ -241,7 +243,7 @@ def tell(port: int) -> list[str]:
     producers = leave_transactions(bootstrap)
     hanging = leave_hanging(port)
     lines = [each.format(bootstrap, hanging=hanging) for each in COMMANDS]
-    done = run_java(RUNNER, *lines, timeout_seconds=240)
+    done = run_java(RUNNER, *lines, timeout_seconds=600)
     for member in members:
         member.close()
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from support.kafka_jars import QUICK_JAVA, classpath
 from support.up_process import running_up
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 200
 
 
 def write_tool(path: Path, command: str) -> None:
@@ -48,7 +48,7 @@ def test_the_examples_work_as_printed(tmp_path: Path) -> None:
             )
             assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), line
         shown = subprocess.run(
-            f"{consumer} --max-messages 2 --timeout-ms 30000",
+            f"{consumer} --max-messages 2 --timeout-ms 100000",
             shell=True,
             capture_output=True,
             text=True,

@@ -75,7 +75,7 @@ def run_java(
     program: Path | str,
     *arguments: str,
     stdin: str = "",
-    timeout_seconds: float = 120,
+    timeout_seconds: float = 270,
     release: str = "4.3",
     logs: bool = False,
 ) -> subprocess.CompletedProcess[str]:

@@ -23,7 +23,10 @@ import (
 const (
 	partitions = 4
 	records    = 200
-	patience   = 30 * time.Second
+	// Only ends what hangs.
+	patience = 120 * time.Second
+	// Nobody is lost because the machine does other work.
+	session = 60 * time.Second
 )
 
 // member is what the probe needs of a consumer in a group, whoever's it is.
@@ -144,6 +147,8 @@ func franzBase(servers []string, is848 bool) []kgo.Opt {
 		kgo.SeedBrokers(servers...),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelWarn, nil)),
 		kgo.WithContext(franzContext(is848)),
+		// It would complain of an answer that takes ten seconds.
+		kgo.RequestTimeoutOverhead(patience),
 	}
 }
 
@@ -151,7 +156,7 @@ func franzGroup(topic, group string) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(),
-		kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(500 * time.Millisecond),
+		kgo.SessionTimeout(session), kgo.HeartbeatInterval(500 * time.Millisecond),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -35,6 +34,7 @@ func franzGo(servers []string, topic string) {
 	base := []kgo.Opt{
 		kgo.SeedBrokers(servers...),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelWarn, nil)),
+		kgo.RequestTimeoutOverhead(patience),
 	}
 	compressions := map[string]kgo.CompressionCodec{
 		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(),
@@ -47,7 +47,7 @@ func franzGo(servers []string, topic string) {
 		"all":        {kgo.RequiredAcks(kgo.AllISRAcks()), kgo.DisableIdempotentWrite()},
 		"idempotent": {},
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	sent := 0
 	for _, codec := range codecs {
@@ -92,6 +92,10 @@ func saramaConfig() *sarama.Config {
 	config := sarama.NewConfig()
 	config.Version = sarama.V2_8_0_0
 	config.Producer.Return.Successes = true
+	// It tries a few times within a second, while a cluster makes the topic of its groups, and for
+	// five seconds, while a transaction's markers are written.
+	config.Metadata.Retry.Max = 200
+	config.Producer.Transaction.Retry.Max = 1000
 	return config
 }
 

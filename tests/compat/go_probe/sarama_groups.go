@@ -25,7 +25,7 @@ func saramaGroupConfig() *sarama.Config {
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Consumer.Return.Errors = true
-	config.Consumer.Group.Session.Timeout = 6 * time.Second
+	config.Consumer.Group.Session.Timeout = session
 	config.Consumer.Group.Heartbeat.Interval = 500 * time.Millisecond
 	config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{
 		sarama.NewBalanceStrategySticky(),
@@ -77,8 +77,9 @@ func (m *saramaMember) ConsumeClaim(
 	session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim,
 ) error {
 	for message := range claim.Messages() {
-		m.keep(message.Value)
+		// In this order: who sees it among those that are read may commit at once.
 		session.MarkMessage(message, "")
+		m.keep(message.Value)
 	}
 	return nil
 }
