@@ -32,6 +32,7 @@ from jepsen_tests.cluster import (
     open_cluster,
 )
 from jepsen_tests.cluster.options import NetworkKind
+from jepsen_tests.cluster.process_cluster import HEAL_SECONDS
 from jepsen_tests.nemeses import Nemesis
 from kraftpy.faults.language import RecreateTopic, parse_fault
 from kraftpy.launch.cluster import NODE_COMMAND
@@ -52,7 +53,7 @@ __all__ = ["Outcome", "RunEvents", "RunOptions", "State", "perform"]
 
 State: TypeAlias = Literal["valid", "invalid", "inconclusive", "error"]
 
-_BOOT_SECONDS: Final = 60.0
+_BOOT_SECONDS: Final = 180.0
 _DRAIN_SECONDS: Final = 120.0
 _PATIENCE_SECONDS: Final = 600.0
 _TICK_SECONDS: Final = 1.0
@@ -95,6 +96,8 @@ class RunOptions:
     """None: drawn from the seed."""
     has_lossy_disks: bool = False
     """Power takes names and single sectors from nodes, too (`--disk lossy`)."""
+    heal_seconds: float = HEAL_SECONDS
+    """Everything must be undone, and nodes answer, within this time."""
     in_sync_seconds: float = 60.0
     """After the heal, all replicas must be in sync within this time."""
     node_command: tuple[str, ...] = NODE_COMMAND
@@ -285,7 +288,7 @@ class _Run:
             with self._phase("main"):
                 await self._main(cluster, session)
             with self._phase("heal"):
-                await options.nemesis.heal(cluster)
+                await options.nemesis.heal(cluster, seconds=options.heal_seconds)
             with self._phase("recovery"):
                 await self._recover(cluster)
             with self._phase("drain"):

@@ -39,6 +39,8 @@ __all__ = ["PowerOptions", "PowerOutcome", "add_arguments", "perform", "run"]
 
 _NAME: Final = "power"
 _WHOLE_SECONDS: Final = 300.0
+_BEGIN_SECONDS: Final = 120.0
+_POLL_SECONDS: Final = 0.02
 MODES: Final = ("flush", "default")
 
 
@@ -140,7 +142,7 @@ async def perform(plan: PowerOptions, directory: Path, progress: TextIO) -> Powe
         async with open_stage(world, cluster, stage_plan) as stage:
             for number in range(1, plan.cycles + 1):
                 await _cycle(plan, cluster, stage, random)
-                await cluster.heal()
+                await cluster.heal(seconds=_WHOLE_SECONDS)
                 laggards = await wait_whole(world, cluster, _WHOLE_SECONDS)
                 if laggards:
                     raise HarnessError(f"after loss {number}: {laggards[0]}")
@@ -177,8 +179,12 @@ async def _cycle(plan: PowerOptions, cluster: JepsenCluster, stage: Stage, rando
     policies = POWER_POLICIES if cluster.has_lossy_disks else ("drop-all",)
     faults = [PowerLoss(node, random.choice(policies)) for node in victims]
     async with trio.open_nursery() as working:
-        working.start_soon(stage.session.run, plan.seconds)
+        working.start_soon(stage.session.run, plan.seconds + _BEGIN_SECONDS)
         await cluster.sleep(random.uniform(0.3, 1.0) * plan.seconds)
+        # Clients of a busy machine may not have begun yet, and nothing could be lost.
+        with trio.move_on_after(_BEGIN_SECONDS):
+            while not await stage.session.has_done(("send",)):
+                await cluster.sleep(_POLL_SECONDS)
         stage.recorder.nemesis({"name": _NAME, "phase": "start"})
         async with trio.open_nursery() as cutting:
             for fault in faults:

@@ -189,7 +189,7 @@ async def _window(
                 Random(f"{plan.seed}/nemesis/{number}"),
                 plan.window_seconds,
             )
-        await nemesis.heal(cluster)
+        await nemesis.heal(cluster, seconds=_WHOLE_SECONDS)
         laggards = await wait_whole(world, cluster, _WHOLE_SECONDS)
         first = len(stage.recorder.events)
         await stage.session.run(max(1.0, _CALM_SHARE * plan.window_seconds))

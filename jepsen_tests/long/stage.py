@@ -29,7 +29,7 @@ from kraftpy.world import World
 
 __all__ = ["Stage", "StagePlan", "open_stage", "wait_whole"]
 
-_BOOT_SECONDS: Final = 60.0
+_BOOT_SECONDS: Final = 180.0
 _DRAIN_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.2
 

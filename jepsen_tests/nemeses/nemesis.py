@@ -18,6 +18,7 @@ from typing import Any
 import trio
 
 from jepsen_tests.cluster import HarnessError, Inspection, JepsenCluster, NotHereError
+from jepsen_tests.cluster.process_cluster import HEAL_SECONDS
 from jepsen_tests.nemeses.catalogue import CATALOGUE, NONE
 from jepsen_tests.nemeses.kind import Kind, Scene
 from jepsen_tests.nemeses.schedule import Window, draw_schedule
@@ -93,9 +94,9 @@ class Nemesis:
             for turns in strikes.values():
                 nursery.start_soon(_take_turns, cluster, turns, lock)
 
-    async def heal(self, cluster: JepsenCluster) -> None:
+    async def heal(self, cluster: JepsenCluster, *, seconds: float = HEAL_SECONDS) -> None:
         """Everything is well again. Raises HarnessError if it does not become so."""
-        await cluster.heal()
+        await cluster.heal(seconds=seconds)
 
     def _is_possible(self, kind: Kind, cluster: JepsenCluster) -> bool:
         if kind.needs_proxy and cluster.network != "proxy":

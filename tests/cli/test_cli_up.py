@@ -5,15 +5,29 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.up_process import alive, running_up
+from support.up_process import TIMEOUT_SECONDS, alive, running_up
 
 from kraftpy.cli.main import main
 from kraftpy.cli.up import examples
 from kraftpy.client.blocking import BlockingConnection
 from kraftpy.protocol.schema.k03_metadata import MetadataRequest
+
+
+def seen_by(node: dict[str, Any], *, brokers: int) -> Any:
+    """What it says of the cluster when it knows all brokers: each hears of them in its turn."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    with BlockingConnection((node["host"], node["port"])) as connection:
+        while True:
+            answer = connection.request(MetadataRequest())
+            found = [broker.node_id for broker in answer.brokers]
+            if found == list(range(1, brokers + 1)):
+                return answer
+            assert time.monotonic() < deadline, found
 
 
 def test_a_cluster_from_start_to_end_and_again(tmp_path: Path) -> None:
@@ -28,10 +42,7 @@ def test_a_cluster_from_start_to_end_and_again(tmp_path: Path) -> None:
         assert len(alive([node["pid"] for node in ready["nodes"]])) == 3
         for node in ready["nodes"]:
             assert Path(node["data_dir"]).is_dir()
-            with BlockingConnection((node["host"], node["port"])) as connection:
-                answer = connection.request(MetadataRequest())
-            assert answer.cluster_id == ready["cluster_id"]
-            assert [broker.node_id for broker in answer.brokers] == [1, 2, 3]
+            assert seen_by(node, brokers=3).cluster_id == ready["cluster_id"]
         with running_up(tmp_path / "data", "--dir", str(data)) as second:
             assert "in use by a cluster that runs" in second.rest()
             assert second.process.returncode == 1
@@ -63,9 +74,7 @@ def test_two_clusters_at_the_same_moment(tmp_path: Path) -> None:
             up.wait_ready()
             for node in json.loads(up.ready_file.read_text())["nodes"]:
                 ports += [node["port"], node["controller_port"], node["http_port"]]
-                with BlockingConnection((node["host"], node["port"])) as connection:
-                    answer = connection.request(MetadataRequest())
-                assert len(answer.brokers) == 2
+                seen_by(node, brokers=2)
         assert len(set(ports)) == 12
         for up in (first, second):
             up.signal(signal.SIGINT)
@@ -95,7 +104,9 @@ def test_interrupted_while_starting(tmp_path: Path, number: int) -> None:
         up.wait_for("node 2 starts")
         up.signal(number)
         said = up.rest()
-        assert up.process.returncode == 130, said
+        # On a busy machine it may have been quicker than this test.
+        was_ready = "bootstrap.servers=" in up.printed
+        assert up.process.returncode == (0 if was_ready else 130), said
     assert len(up.pids()) >= 2
     assert alive(up.pids()) == []
     assert list(up.temporary.iterdir()) == []

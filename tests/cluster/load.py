@@ -26,8 +26,8 @@ from kraftpy.client.admin_operations import NewTopic
 
 __all__ = ["Load", "consume_all", "under_load", "write_to_all"]
 
-FLUSH_SECONDS = 60
-CONSUME_SECONDS = 60
+FLUSH_SECONDS = 120
+CONSUME_SECONDS = 120
 
 
 @dataclass

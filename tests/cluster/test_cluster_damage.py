@@ -14,14 +14,14 @@ from clusterkit import (
     all_agree,
     ask_node,
     eventually,
+    insist_on,
     listens,
     node_says,
     real_cluster,
-    run_on,
     topics_of,
 )
 
-from kraftpy.client.admin_operations import NewTopic, create_topics, require
+from kraftpy.client.admin_operations import NewTopic
 from kraftpy.launch.cluster import Cluster
 from kraftpy.launch.errors import LaunchError
 from kraftpy.launch.plan import combined_shape
@@ -121,7 +121,7 @@ def move_to_other_cluster(path: Path) -> None:
 async def make_topics(cluster: Cluster) -> None:
     for number in range(3):
         topic = NewTopic(f"topic-{number}", partitions=1, replication_factor=1)
-        require(await run_on(cluster, 1, create_topics([topic])))
+        await insist_on(cluster, 1, topic)
 
 
 def contents(data: Path) -> dict[str, bytes]:
@@ -165,6 +165,6 @@ async def test_strangers_at_the_controllers_door(tmp_path: Path, pre_vote: bool)
             assert not answer.topics[0].partitions[0].vote_granted
         leader_id = (await active_controller(cluster)).leader_id
         topic = NewTopic("afterwards", partitions=1, replication_factor=3)
-        require(await run_on(cluster, leader_id, create_topics([topic])))
+        await insist_on(cluster, leader_id, topic)
         await all_agree(cluster)
         assert len(await topics_of(cluster, leader_id)) == 4

@@ -10,14 +10,14 @@ from clusterkit import (
     active_controller,
     create,
     eventually,
+    insist_on,
     listens,
     real_cluster,
-    run_on,
     topics_of,
 )
 from support.promises import IS_QUIET_MACHINE, promised
 
-from kraftpy.client.admin_operations import NewTopic, create_topics, require
+from kraftpy.client.admin_operations import NewTopic
 from kraftpy.launch.cluster import Cluster
 from kraftpy.launch.plan import split_shape
 
@@ -63,14 +63,14 @@ async def test_a_killed_controller_is_replaced_within_a_second(tmp_path: Path) -
             for node_id in cluster.nodes:
                 name = f"before-{number}-{node_id}"
                 topic = NewTopic(name, partitions=1, replication_factor=1)
-                require(await run_on(cluster, node_id, create_topics([topic])))
+                await insist_on(cluster, node_id, topic)
                 acknowledged.append(name)
             killed_at = trio.current_time()
             await cluster.kill(term.leader_id)
             successor = await active_controller(cluster, above_epoch=term.epoch, among=others)
             took = trio.current_time() - killed_at
             topic = NewTopic(f"after-{number}", partitions=1, replication_factor=1)
-            require(await run_on(cluster, others[number % 2], create_topics([topic])))
+            await insist_on(cluster, others[number % 2], topic)
             acknowledged.append(topic.name)
             promised(f"killed {term}: {successor} is active", took, most_seconds=KILL_SECONDS)
             await cluster.start_node(term.leader_id)
@@ -94,7 +94,7 @@ async def test_a_paused_controller_is_replaced_within_the_fetch_timeout(tmp_path
             successor = await active_controller(cluster, above_epoch=term.epoch, among=others)
             elected_after = trio.current_time() - paused_at
             topic = NewTopic(f"meanwhile-{number}", partitions=1, replication_factor=1)
-            require(await run_on(cluster, others[number % 2], create_topics([topic])))
+            await insist_on(cluster, others[number % 2], topic)
             took = trio.current_time() - paused_at
             names.append(topic.name)
             cluster.resume(term.leader_id)

@@ -106,7 +106,13 @@ async def test_a_follower_falls_behind_and_catches_up(tmp_path: Path) -> None:
 
 async def test_a_thousand_partitions_in_one_call(tmp_path: Path) -> None:
     events = Recorder()
-    async with real_cluster(tmp_path, events) as cluster:
+    # So that only the creation changes roles, on a machine that does other work too.
+    settings = {
+        "broker.session.timeout.ms": "120000",
+        "controller.quorum.fetch.timeout.ms": "60000",
+        "replica.lag.time.max.ms": "120000",
+    }
+    async with real_cluster(tmp_path, events, settings=settings) as cluster:
         await cluster.start()
         before = sum(map(memory_bytes, events.pids.values()))
         topic = NewTopic("wide", partitions=PARTITION_COUNT, replication_factor=3)

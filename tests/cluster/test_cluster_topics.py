@@ -12,13 +12,13 @@ from clusterkit import (
     all_agree,
     ask_node,
     eventually,
+    insist_on,
     real_cluster,
-    run_on,
     run_over,
     topics_of,
 )
 
-from kraftpy.client.admin_operations import NewTopic, create_topics, delete_topics, require
+from kraftpy.client.admin_operations import NewTopic, create_topics, delete_topics
 from kraftpy.client.connection import Peer
 from kraftpy.client.errors import ConnectionLost
 from kraftpy.client.settings import ClientSettings
@@ -168,7 +168,8 @@ async def test_a_minority_creates_nothing(tmp_path: Path, is_active: bool) -> No
     async with real_cluster(tmp_path) as cluster:
         await cluster.start()
         before = [NewTopic(f"before-{n}", partitions=2, replication_factor=3) for n in range(5)]
-        require(await run_on(cluster, 1, create_topics(before)))
+        for topic in before:
+            await insist_on(cluster, 1, topic)
         term = await active_controller(cluster)
         followers = [node_id for node_id in cluster.nodes if node_id != term.leader_id]
         left_id = term.leader_id if is_active else followers[0]
@@ -192,4 +193,4 @@ async def test_a_minority_creates_nothing(tmp_path: Path, is_active: bool) -> No
         names = (await topics_of(cluster, left_id)).keys()
         assert names - {"meanwhile"} == {topic.name for topic in before}
         after = NewTopic("after", partitions=1, replication_factor=3)
-        require(await run_on(cluster, left_id, create_topics([after])))
+        await insist_on(cluster, left_id, after)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given, settings
@@ -311,7 +311,8 @@ def test_a_hundred_members_take_milliseconds(assign: Assignor, is_homogeneous: b
     )
     best = float("inf")
     for _ in range(5):
-        start = perf_counter()
+        # Of the processor: what others of this machine do meanwhile is no part of it.
+        start = thread_time()
         members = continued(members, assign(members[1:], counts))
-        best = min(best, perf_counter() - start)
+        best = min(best, thread_time() - start)
     assert best < 0.05

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import trio
@@ -206,11 +207,10 @@ async def test_a_nemesis_strikes_says_so_and_heals(tmp_path: Path) -> None:
     """
     async with opened_cluster(tmp_path) as cluster:
         await create_topic(cluster, [2, 1, 3])
-        view = await cluster.inspect()
-        assert view is not None
-        assert view.leaders == (2,)
-        assert view.controller in NODES
-        assert view.voters == NODES
+        await eventually(
+            cluster,
+            lambda view: view.leaders == (2,) and view.controller in NODES and view.voters == NODES,
+        )
         await cluster.apply(Partition((2,), (1, 3)))
         await eventually(cluster, lambda view: view.partitions[FIRST].leader in (1, 3))
         await is_well(cluster)
@@ -218,17 +218,24 @@ async def test_a_nemesis_strikes_says_so_and_heals(tmp_path: Path) -> None:
         nemesis = nemesis_of(["isolate-leader", "kill", "hold", "membership"])
         # The recorder wants time that goes forward, and nothing more.
         recorder = Recorder(iter(range(10**9)).__next__)
+        random = Random(5)
+
+        def values_of(name: str) -> list[Any]:
+            return [each.value for each in recorder.events if each.value["name"] == name]
+
+        def has_struck(name: str) -> bool:
+            """Something was done, and something seen of it."""
+            values = values_of(name)
+            return all(any(value.get(part) for value in values) for part in ("faults", "effects"))
+
         with trio.fail_after(240):
-            await nemesis.run(cluster, recorder, Random(5), seconds=6)
-            await nemesis.heal(cluster)
+            # A window that a busy machine has slept through is left out.
+            while not (has_struck("isolate-leader") and has_struck("kill")):
+                await nemesis.run(cluster, recorder, random, seconds=6)
+                await nemesis.heal(cluster, seconds=120)
         await is_well(cluster)
         assert nemesis.skipped.keys() >= {"membership"}
-        values = [event.value for event in recorder.events]
         for name in ("isolate-leader", "kill"):
-            mine = [value for value in values if value["name"] == name]
-            assert [value["phase"] for value in mine] == ["start", "end"] * (len(mine) // 2)
-            done = [fault for value in mine for fault in value.get("faults", ())]
-            seen = [effect for value in mine for effect in value.get("effects", ())]
-            assert done
-            assert seen
+            phases = [value["phase"] for value in values_of(name)]
+            assert phases == ["start", "end"] * (len(phases) // 2)
         assert not cluster.deaths

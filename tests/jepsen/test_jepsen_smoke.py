@@ -51,6 +51,7 @@ async def test_a_run_under_faults_is_safe(tmp_path: Path) -> None:
         quiet_seconds=0,
         recovery_seconds=1,
         final_read_seconds=600,
+        heal_seconds=300,
         in_sync_seconds=300,
         least_kinds=("send", "poll", "txn"),
     )

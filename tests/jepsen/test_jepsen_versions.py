@@ -34,6 +34,7 @@ async def test_nodes_roll_to_another_version_and_back(tmp_path: Path) -> None:
         quiet_seconds=0,
         recovery_seconds=1,
         final_read_seconds=600,
+        heal_seconds=300,
         in_sync_seconds=300,
         least_kinds=("txn",),
         other_command=COMMAND,

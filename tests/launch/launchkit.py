@@ -17,7 +17,7 @@ from kraftpy.world.real import real_world
 from kraftpy.world.real_processes import RealProcesses
 
 STUB_COMMAND = (sys.executable, str(Path(__file__).with_name("stub_node.py")))
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 150
 
 
 @dataclass
@@ -62,7 +62,7 @@ async def stub_cluster(
     settings: Mapping[str, str] | None = None,
     **options: Any,
 ) -> AsyncIterator[Cluster]:
-    """Not started yet. Everything in it has a minute."""
+    """Not started yet. Everything in it has its time, which only ends what hangs."""
     spec = ClusterSpec(
         directory=str(directory), settings=settings or {}, command=STUB_COMMAND, **options
     )

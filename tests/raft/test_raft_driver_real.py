@@ -57,7 +57,7 @@ class RealQuorum:
         self._scopes[node_id].cancel()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(120):
             while not condition():
                 self._changed = trio.Event()
                 await self._changed.wait()

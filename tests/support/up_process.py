@@ -13,7 +13,7 @@ from pathlib import Path
 
 from support.ports import unused_ports
 
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 280
 
 
 class Up:
@@ -38,6 +38,7 @@ class Up:
             process_group=0,
         )
         self.said: list[str] = []
+        self.printed = ""
         # A blocked read has no timeout of its own.
         self._watchdog = threading.Timer(TIMEOUT_SECONDS, self.process.kill)
         self._watchdog.start()
@@ -67,7 +68,8 @@ class Up:
 
     def rest(self) -> str:
         """Wait for the end; all that was said."""
-        _, said = self.process.communicate(timeout=TIMEOUT_SECONDS)
+        printed, said = self.process.communicate(timeout=TIMEOUT_SECONDS)
+        self.printed += printed
         self.said.append(said)
         return "".join(self.said)
 

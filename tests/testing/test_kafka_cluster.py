@@ -10,7 +10,16 @@ import time
 
 import pytest
 from confluent_kafka import KafkaError
-from testkit import create_topic, eventually, first_error, producer, read, send
+from testkit import (
+    LEADERS_STAY,
+    SECONDS,
+    create_topic,
+    eventually,
+    first_error,
+    producer,
+    read,
+    send,
+)
 
 from kraftpy.testing.cluster import KafkaCluster
 
@@ -78,7 +87,7 @@ def test_a_partition_keeps_followers_away(kafka_cluster_session: KafkaCluster) -
     with pytest.raises(TimeoutError):
         send(sender, "cut", b"waits", PATIENCE_SECONDS)
     cluster.heal()
-    assert sender.flush(30) == 0
+    assert sender.flush(SECONDS) == 0
     assert read(cluster, "cut", 2) == [b"whole", b"waits"]
 
 
@@ -96,7 +105,7 @@ def test_one_way_cuts_keep_followers_away(
     with pytest.raises(TimeoutError):
         send(sender, name, b"waits", PATIENCE_SECONDS)
     cluster.heal()
-    assert sender.flush(30) == 0
+    assert sender.flush(SECONDS) == 0
 
 
 def test_a_delay_is_felt_by_who_waits_for_replication(kafka_cluster_session: KafkaCluster) -> None:
@@ -161,15 +170,15 @@ def test_a_disk_that_fails_ends_a_node_and_others_take_over(
 def test_a_node_that_is_stopped_hands_over_what_it_leads(
     kafka_cluster_session: KafkaCluster,
 ) -> None:
-    """N3: the next request already finds another leader."""
+    """N3: the next request already finds another leader; not every broker knows it by then."""
     cluster = kafka_cluster_session
     create_topic(cluster, "handed", replicas=[1, 2, 3])
     sender = producer(cluster)
     assert send(sender, "handed", b"before") == 0
     cluster.stop(1)
     assert cluster.running == (2, 3)
-    assert cluster.leader_of("handed") != 1
     assert send(sender, "handed", b"after") == 1
+    eventually(lambda: cluster.leader_of("handed") != 1)
     cluster.restart(1)
     assert cluster.running == (1, 2, 3)
 
@@ -181,7 +190,7 @@ def crash_and_return(cluster: KafkaCluster) -> None:
     cluster.kill(1)
     assert cluster.running == (2, 3)
     assert send(sender, "crash", b"without") == 1
-    assert cluster.leader_of("crash") != 1
+    eventually(lambda: cluster.leader_of("crash") != 1)
     cluster.restart(1)
     assert cluster.running == (1, 2, 3)
     assert read(cluster, "crash", 2) == [b"before", b"without"]
@@ -193,11 +202,15 @@ def pause_and_resume(cluster: KafkaCluster) -> None:
     sender = producer(cluster)
     assert send(sender, "pause", b"before") == 0
     cluster.pause(2)
-    with pytest.raises(TimeoutError):
+    try:
         send(sender, "pause", b"waits", 0.5)
-    eventually(lambda: cluster.leader_of("pause") != 2)
+    except TimeoutError:
+        eventually(lambda: cluster.leader_of("pause") != 2)
+    else:
+        # On a busy machine half a second may be longer than its session: another one has it.
+        assert cluster.leader_of("pause") != 2
     cluster.resume(2)
-    assert sender.flush(30) == 0
+    assert sender.flush(SECONDS) == 0
     assert cluster.running == (1, 2, 3)
 
 
@@ -210,7 +223,7 @@ def test_pause_and_resume_in_one_process(kafka_cluster_session: KafkaCluster) ->
     pause_and_resume(kafka_cluster_session)
 
 
-@pytest.mark.kafka_cluster(nodes=3)
+@pytest.mark.kafka_cluster(nodes=3, settings=LEADERS_STAY)
 def test_faults_of_processes(kafka_cluster: KafkaCluster) -> None:
     """N2, N4, N1 and N14: what reaches a node by a signal, by its connections and from inside."""
     crash_and_return(kafka_cluster)
@@ -224,7 +237,7 @@ def test_faults_of_processes(kafka_cluster: KafkaCluster) -> None:
     with pytest.raises(TimeoutError):
         send(sender, "faults", b"waits", PATIENCE_SECONDS)
     kafka_cluster.heal()
-    assert sender.flush(30) == 0
+    assert sender.flush(SECONDS) == 0
     kafka_cluster.disk_full(1)
     send(sender, "faults", b"fits elsewhere")
     eventually(lambda: kafka_cluster.running == (2, 3))

@@ -6,7 +6,7 @@ import time
 from itertools import islice
 
 import pytest
-from testkit import SECONDS, create_topic, eventually, polled, producer, read, send
+from testkit import LEADERS_STAY, SECONDS, create_topic, eventually, polled, producer, read, send
 
 from kraftpy.testing.cluster import KafkaCluster
 
@@ -100,7 +100,7 @@ def test_what_can_not_happen_here_is_refused(kafka_cluster_session: KafkaCluster
         cluster.clock_jump(9, 1)
 
 
-@pytest.mark.kafka_cluster(nodes=2)
+@pytest.mark.kafka_cluster(nodes=2, settings=LEADERS_STAY)
 def test_processes_have_wrong_clocks_and_lose_power_too(kafka_cluster: KafkaCluster) -> None:
     """N3, N5, N8"""
     cluster = kafka_cluster
