@@ -10,13 +10,13 @@ public class AdminProbe {
         Map<String, Object> configuration = Map.of(arguments[0], arguments[1]);
         try (Admin admin = Admin.create(configuration)) {
             DescribeClusterResult cluster = admin.describeCluster();
-            System.out.println("cluster=" + cluster.clusterId().get(20, TimeUnit.SECONDS));
-            System.out.println("controller=" + cluster.controller().get(20, TimeUnit.SECONDS).id());
-            for (Node node : cluster.nodes().get(20, TimeUnit.SECONDS)) {
+            System.out.println("cluster=" + cluster.clusterId().get(60, TimeUnit.SECONDS));
+            System.out.println("controller=" + cluster.controller().get(60, TimeUnit.SECONDS).id());
+            for (Node node : cluster.nodes().get(60, TimeUnit.SECONDS)) {
                 System.out.println("node=" + node.id() + "@" + node.host() + ":" + node.port());
             }
             if (arguments[0].equals("bootstrap.servers")) {
-                System.out.println("topics=" + admin.listTopics().names().get(20, TimeUnit.SECONDS));
+                System.out.println("topics=" + admin.listTopics().names().get(60, TimeUnit.SECONDS));
             }
         }
     }
