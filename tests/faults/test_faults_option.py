@@ -23,7 +23,7 @@ def test_a_node_does_not_run_without_those_it_was_told_to_obey(
 ) -> None:
     command = [sys.executable, "-m", "kraftpy.cli.main", "node", "--set", LISTENERS]
     done = subprocess.run(
-        [*command, "--faults", address], capture_output=True, text=True, check=False, timeout=60
+        [*command, "--faults", address], capture_output=True, text=True, check=False, timeout=200
     )
     assert done.returncode == exit_code, done.stderr
     assert words in done.stderr
@@ -36,6 +36,6 @@ def test_a_node_without_faults_imports_none_of_it() -> None:
         "assert not [name for name in sys.modules if name.startswith('kraftpy.faults')]"
     )
     done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", source], capture_output=True, text=True, check=False, timeout=200
     )
     assert done.returncode == 0, done.stderr

@@ -109,7 +109,7 @@ def _java() -> list[str]:
 
 
 def _run_java(*arguments: str) -> None:
-    subprocess.run([*_java(), *arguments], check=True, capture_output=True, timeout=60)
+    subprocess.run([*_java(), *arguments], check=True, capture_output=True, timeout=240)
 
 
 @contextlib.contextmanager
