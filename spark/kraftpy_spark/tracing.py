@@ -68,13 +68,17 @@ class Sending:
     key: bytes | None
     at_ms: int
     tags: tuple[Tag, ...]
+    is_own: bool
+    """To the trace topic, or to an internal one."""
     is_traced: bool
 
     @property
     def headers(self) -> tuple[tuple[str, bytes], ...]:
-        if not self.is_traced:
-            return ()
-        return ((MESSAGE_ID, self.message_id), *((key, value.encode()) for key, value in self.tags))
+        """With the id also if it is not in the sample: so its readers leave it out, too, instead of
+        judging it by its place.
+        """
+        own = () if self.is_own else ((MESSAGE_ID, self.message_id),)
+        return (*own, *((key, value.encode()) for key, value in self.tags))
 
 
 @dataclass(slots=True)
@@ -103,7 +107,7 @@ class Tracer:
         is_traced = not is_own and is_sampled(message_id.hex(), self.sample_rate)
         self.left_out += not is_own and not is_traced
         made = tuple(Tag(*each) for each in tags)
-        return Sending(message_id, topic, partition, key, now_ms, made, is_traced)
+        return Sending(message_id, topic, partition, key, now_ms, made, is_own, is_traced)
 
     def acknowledged(self, sending: Sending, offset: int, now_ms: int) -> None:
         self._tell(sending, now_ms, offset, None)

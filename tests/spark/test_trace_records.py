@@ -115,6 +115,23 @@ def test_what_is_not_traced() -> None:
     assert not is_sampled("any", 0.0)
 
 
+def test_a_sample_is_the_same_one_for_everybody() -> None:
+    """PAT-56: who reads a message that its producer has left out knows by its id that it is left
+    out; and it has its other headers all the same.
+    """
+    kept = Kept()
+    one = tracer(kept, sample_rate=0.25)
+    read = []
+    for number in range(1_000):
+        sending = one.begin("t", 0, None, NOW_MS, [("order", f"{number}")])
+        headers = dict(sending.headers)
+        assert headers["order"] == b"%d" % number
+        message_id = id_text(headers["msgid"], "t", 0, number)
+        read += [message_id] if is_sampled(message_id, 0.25) else []
+        one.acknowledged(sending, number, NOW_MS)
+    assert read == [each.message_id for each in kept.traces]
+
+
 def test_a_chain_has_all_that_is_known_of_a_message() -> None:
     """PAT-56, PAT-59, PAT-60: who has read it twice is there twice; what was told twice is not."""
     [sent, other] = numbered(2)
