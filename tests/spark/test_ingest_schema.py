@@ -130,6 +130,10 @@ def test_a_pattern_leaves_out_what_the_job_writes() -> None:
     names = ["clicks", "clicks.dlq", "clicks.dlq2", "clicksXdlq", "clicks-traces", "a", "b"]
     found = [name for name in (*names, "clicks.audit") if re.fullmatch(pattern, name)]
     assert found == ["clicks", "clicks.dlq2", "clicksXdlq", "a"]
+    # Flags stay at the beginning, where alone they may stand, and are not for the job's own.
+    pattern = pattern_of(["run", "--pattern", "(?i)CLICKS.*", *run[3:], *own])
+    found = [name for name in ("clicks", "clicks.dlq", "Clicks.DLQ") if re.fullmatch(pattern, name)]
+    assert found == ["clicks", "Clicks.DLQ"]
 
 
 def test_without_java_the_command_says_what_to_install(

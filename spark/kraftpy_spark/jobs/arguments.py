@@ -39,6 +39,7 @@ __all__ = [
     "topic_pattern",
 ]
 
+_FLAGS = re.compile(r"(?:\(\?[a-zA-Z]+\))+")
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SECURE = ("kafka.security.protocol", "kafka.sasl.mechanism")
 
@@ -544,8 +545,14 @@ def topic_pattern(options: Namespace) -> str:
 
     The same to Python's and to Java's idea of a pattern.
     """
+    pattern = str(options.pattern)
     own = "|".join(re.escape(topic) for topic in own_topics(options))
-    return f"(?!(?:{own})$)(?:{options.pattern})" if own else str(options.pattern)
+    if not own:
+        return pattern
+    # Flags for all of it, such as (?i), may only stand at its beginning.
+    flags = _FLAGS.match(pattern)
+    start = "" if flags is None else flags[0]
+    return f"{start}(?!(?-i:{own})$)(?:{pattern[len(start) :]})"
 
 
 def _load_transform(text: str | None) -> Transform | None:
