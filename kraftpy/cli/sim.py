@@ -30,10 +30,11 @@ from itertools import count as count_from
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kraftpy.cli.failure import EXIT_FAILED
+from kraftpy.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandFailed
 
 if TYPE_CHECKING:
     from kraftpy.sim.levels import SeedReport, Size
+    from kraftpy.sim.marks import Ledger
 
 __all__ = ["add_arguments", "run"]
 
@@ -141,6 +142,9 @@ def _run_seed(level: str, seed: int, size: Size) -> SeedReport:
 
 
 def _run(options: Namespace) -> int:
+    if options.marks is not None:
+        # Hours may be spent before anything is written there.
+        _ledger(options.marks)
     tally = _Tally(None if options.for_seconds is not None else options.seeds)
     for report in _reports(options):
         tally.add(report)
@@ -266,16 +270,28 @@ class _Tally:
 # marks
 
 
-def _note_marks(path: str, level: str, seeds: dict[str, int]) -> None:
+def _ledger(path: str) -> Ledger:
+    """What is there; a new one if nothing is, but for the folder."""
     from pathlib import Path
 
     from kraftpy.sim.marks import Ledger
 
     file = Path(path)
-    ledger = Ledger(file.read_text() if file.exists() else "")
+    try:
+        if not file.exists() and file.parent.is_dir():
+            return Ledger()
+        return Ledger(file.read_text())
+    except (OSError, ValueError) as error:
+        raise CommandFailed(f"--marks {path}: {error}", exit_code=EXIT_USAGE) from error
+
+
+def _note_marks(path: str, level: str, seeds: dict[str, int]) -> None:
+    from pathlib import Path
+
+    ledger = _ledger(path)
     for name, seed in seeds.items():
         ledger.note({name: 1}, level, seed, time.time())
-    file.write_text(ledger.text())
+    Path(path).write_text(ledger.text())
 
 
 def _show_marks(options: Namespace) -> int:
@@ -286,8 +302,7 @@ def _show_marks(options: Namespace) -> int:
     try:
         ledger = Ledger(Path(options.file).read_text())
     except (OSError, ValueError) as error:
-        print(f"kraftpy: {options.file}: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        raise CommandFailed(f"{options.file}: {error}") from error
     print("\n".join(ledger.lines(time.time())))
     unreached = ledger.unreached(options.days, time.time())
     if unreached:

@@ -121,7 +121,8 @@ class Ledger:
         """Raises ValueError for a file that is none."""
         known = json.loads(text) if text else {}
         if not isinstance(known, dict) or not all(
-            isinstance(each, dict) for each in known.values()
+            isinstance(each, dict) and each.keys() >= {"level", "seed", "at"}
+            for each in known.values()
         ):
             raise ValueError("this is no ledger of marks")
         self._known: dict[str, dict[str, Any]] = known

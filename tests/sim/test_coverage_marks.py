@@ -57,8 +57,9 @@ def test_a_week_without_a_mark_is_too_long() -> None:
     lines = list(again.lines(now))
     assert lines[0] == f"never          {MARKS[0].name}"
     assert lines[2] == f"  6.0 days ago {MARKS[2].name} (whole, seed 5)"
-    with pytest.raises(ValueError, match="no ledger"):
-        Ledger("[1]")
+    for text in ("[1]", '{"a": 1}', '{"a": {"seed": 1}}'):
+        with pytest.raises(ValueError, match="no ledger"):
+            Ledger(text)
 
 
 def test_a_run_tells_what_it_has_reached(
@@ -80,3 +81,17 @@ def test_a_run_tells_what_it_has_reached(
     monkeypatch.setattr("kraftpy.sim.marks.MARKS", tuple(m for m in MARKS if m.name in known))
     assert main(["sim", "marks", str(file)]) == 0
     assert main(["sim", "marks", str(tmp_path / "nothing")]) == 1
+
+
+def test_a_file_that_is_no_ledger_is_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """JEP-149: not when the hours are over; and nothing that somebody else has there is lost."""
+    file = tmp_path / "other.json"
+    file.write_text("[1]")
+    for path in (file, tmp_path / "no folder" / "marks.json"):
+        assert main(["sim", "run", "--seeds", "4", "--marks", str(path), *QUORUM]) == 2
+        printed = capsys.readouterr()
+        assert f"--marks {path}: " in printed.err
+        assert printed.out == ""
+    assert file.read_text() == "[1]"
