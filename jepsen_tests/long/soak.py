@@ -36,6 +36,7 @@ from jepsen_tests.nemeses import nemesis_of
 from jepsen_tests.run import SETTINGS
 from kraftpy.client.admin_operations import delete_topics, list_topics
 from kraftpy.verify.history import History
+from kraftpy.verify.workloads.catalogue import find_workload
 from kraftpy.world import World
 from kraftpy.world.real import real_world
 
@@ -112,7 +113,10 @@ async def run(options: Namespace) -> int:
         options.rate,
         options.nodes,
     )
-    nemesis_of(plan.nemeses)
+    # Before hours are spent on what comes first in rotation.
+    for name in plan.workloads:
+        find_workload(name)
+    nemesis_of(plan.nemeses).check(nodes=plan.nodes, network="auto", has_other_version=False)
     with TemporaryDirectory(prefix="kraftpy-soak-") as directory:
         outcome = await perform(plan, Path(directory), sys.stderr)
     if options.format == "json":

@@ -236,9 +236,10 @@ async def perform(
         say = f"tier {tier.name}: {number} of {len(steps)}, {step.name}"
         print(f"{say}, at most {step.limit_seconds(scale):.0f} s", file=sys.stderr, flush=True)
         began = clock.monotonic()
-        code, output = await _run_step(step, scale, seed)
+        kept = out / f"{step.name}.out"
+        code = await _run_step(step, scale, seed, kept)
         seconds = clock.monotonic() - began
-        (out / f"{step.name}.out").write_text(output)
+        output = kept.read_text(errors="replace")
         result = StepResult(step.name, tuple(step.command(scale, seed)), code, seconds, output)
         results.append(result)
         state = {None: "not over in time", 0: "good"}.get(code, f"ended with {code}")
@@ -250,18 +251,18 @@ async def perform(
     return totals
 
 
-async def _run_step(step: Step, scale: float, seed: int) -> tuple[int | None, str]:
-    """Its exit code, None for one that was ended, and what it printed."""
-    with trio.move_on_after(step.limit_seconds(scale)):
+async def _run_step(step: Step, scale: float, seed: int, kept: Path) -> int | None:
+    """Its exit code, None for one that was ended; what it prints goes to the file."""
+    with kept.open("wb") as output, trio.move_on_after(step.limit_seconds(scale)):
         done = await trio.run_process(
             step.command(scale, seed),
             cwd=ROOT,
-            capture_stdout=True,
+            stdout=output,
             check=False,
             deliver_cancel=_end,
         )
-        return done.returncode, done.stdout.decode(errors="replace")
-    return None, ""
+        return done.returncode
+    return None
 
 
 async def _end(process: trio.Process) -> None:

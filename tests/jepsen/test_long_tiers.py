@@ -87,18 +87,21 @@ def test_totals_are_added_up_from_what_steps_print() -> None:
 async def test_a_step_that_is_not_over_in_time_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """JEP-164: and the next one has its turn all the same."""
-    monkeypatch.setattr(tiers, "_GRACE_SECONDS", 0.3)
+    """JEP-164: what it has done counts, and the next one has its turn all the same."""
+    monkeypatch.setattr(tiers, "_GRACE_SECONDS", 5.0)
+    power = '{{"kind": "power", "cycles": 4, "bad": []}}'
+    for_ever = f"import time; print('{power}', flush=True); time.sleep(600)"
     steps = (
-        Step("for-ever", ("-c", "import time; time.sleep(600)"), 0.0),
+        Step("for-ever", ("-c", for_ever), 0.0),
         Step("quick", ("-c", 'print(\'{{"kind": "power", "cycles": 3, "bad": []}}\')'), 60),
     )
     tier = Tier("try", 60, steps, {})
     totals = await perform(tier, steps, tmp_path, scale=1.0, seed=7)
     assert totals.failures == ["for-ever: not over in time"]
-    assert totals.power_cycles == 3
+    assert totals.power_cycles == 7
     kept = json.loads((tmp_path / "totals.json").read_text())
-    assert (kept["tier"], kept["seed"], kept["power_cycles"]) == ("try", 7, 3)
+    assert (kept["tier"], kept["seed"], kept["power_cycles"]) == ("try", 7, 7)
+    assert '"cycles": 4' in (tmp_path / "for-ever.out").read_text()
     assert (tmp_path / "quick.out").read_text().startswith("{")
 
 
@@ -151,6 +154,8 @@ def test_the_report_of_a_release_has_what_is_asked_for() -> None:
         (["power", "--cycles", "0"], "--cycles must be at least 1"),
         (["soak", "--hours", "0"], "--hours and --window must be more than 0"),
         (["soak", "--nemesis", "flood"], "'flood' is no nemesis"),
+        (["soak", "--nemesis", "kill,versions"], "versions needs another version"),
+        (["soak", "--workload", "queue-txn,flood"], "there is no workload 'flood'"),
         (["overload", "--seconds", "-1"], "--seconds and --measuring must be more than 0"),
         (["report", "/nowhere"], "these are no totals"),
     ],
