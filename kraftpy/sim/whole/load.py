@@ -209,7 +209,7 @@ class Load:
             work.script.expectations,
             vacuity=None,
             audit=work.audit,
-            leaders_changed=bool(self._swarm.faults),
+            leaders_changed=bool(self._swarm.faults or self._swarm.more_faults),
             lost_unsynced_data=not self._swarm.is_safe,
         )
         return check(work.history(), expectations)
