@@ -300,6 +300,17 @@ def test_a_log_that_begins_elsewhere_gets_no_checkpoint(tmp_path: Path) -> None:
     assert not (tmp_path / "_delta_log" / "_last_checkpoint").exists()
 
 
+@pytest.mark.parametrize("content", [b"", b'{"vers', b"{}", b"[1]", b"\xff"])
+def test_a_pointer_that_says_nothing_is_written_again(tmp_path: Path, content: bytes) -> None:
+    """It is a short cut, which nobody has to have."""
+    many_commits(open_lake(LocalFiles(tmp_path), "delta"), range(12))
+    pointer = tmp_path / "_delta_log" / "_last_checkpoint"
+    before = pointer.read_bytes()
+    pointer.write_bytes(content)
+    many_commits(open_lake(LocalFiles(tmp_path)), range(12, 13))
+    assert pointer.read_bytes() == before
+
+
 def test_a_pointer_that_hadoop_has_written_is_replaced_with_its_checksum(tmp_path: Path) -> None:
     files = LocalFiles(tmp_path)
     files.replace("_delta_log/_last_checkpoint", b"{}")

@@ -121,9 +121,10 @@ class DeltaLog:
             self._pointed = version
 
     def _pointer_version(self) -> int:
+        """-1 if there is none, or none that says anything: a lost power may have cut it off."""
         try:
             return int(json.loads(self._files.read(_POINTER))["version"])
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return -1
 
     def _read(self, version: int) -> list[Action]:
