@@ -9,8 +9,8 @@ latencies are measured, everything is read and judged, its topics are deleted, a
 descriptors, threads and files of the nodes are measured. What is known of a key is within its
 window, so histories stay small however long it lasts. `drift.py` says what may not grow.
 
-It ends with code 0 only if every window was valid and nothing drifted; a run of too few windows
-says that it can't tell.
+It ends with code 0 only if every window was valid, every kind of fault has happened at least once,
+and nothing drifted; a run of too few windows says that it can't tell.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -69,6 +70,8 @@ class SoakOptions:
 
 @dataclass(slots=True)
 class SoakOutcome:
+    nemeses: Sequence[str] = ()
+    """Kinds of faults that should happen."""
     windows: list[dict[str, Any]] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     deaths: list[str] = field(default_factory=list)
@@ -83,8 +86,16 @@ class SoakOutcome:
         return [*found, *(drifts(self.samples) or ()), *self.deaths]
 
     @property
+    def reasons(self) -> list[str]:
+        """Why it says less than it should."""
+        found = [reason for window in self.windows for reason in window["reasons"]]
+        happened = {name for window in self.windows for name in window["faults"]}
+        return found + [f"{name} never happened" for name in self.nemeses if name not in happened]
+
+    @property
     def is_good(self) -> bool:
-        return not self.bad and all(window["state"] == "valid" for window in self.windows)
+        are_valid = all(window["state"] == "valid" for window in self.windows)
+        return are_valid and not self.bad and not self.reasons
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -125,14 +136,10 @@ async def run(options: Namespace) -> int:
         acked = sum(window["acked"] for window in outcome.windows)
         state = "good" if outcome.is_good else "not good"
         print(f"soak: {len(outcome.windows)} windows, {acked} values, seed {seed}: {state}")
-        print("\n".join([*outcome.bad, *_reasons(outcome)]))
+        print("\n".join([*outcome.bad, *outcome.reasons]))
         if drifts(outcome.samples) is None:
             print(f"drift can't be told from less than {LEAST_SAMPLES} windows")
     return 0 if outcome.is_good else 1
-
-
-def _reasons(outcome: SoakOutcome) -> list[str]:
-    return [reason for window in outcome.windows for reason in window["reasons"]]
 
 
 def facts_of(plan: SoakOptions, outcome: SoakOutcome) -> dict[str, Any]:
@@ -142,6 +149,7 @@ def facts_of(plan: SoakOptions, outcome: SoakOutcome) -> dict[str, Any]:
         "seed": plan.seed,
         "windows": outcome.windows,
         "bad": outcome.bad,
+        "reasons": outcome.reasons,
         "drift": "unknown" if drifts(outcome.samples) is None else "judged",
         "samples": [
             {"hours": each.hours, **{f"{n}/{name}": v for (n, name), v in each.values.items()}}
@@ -153,9 +161,14 @@ def facts_of(plan: SoakOptions, outcome: SoakOutcome) -> dict[str, Any]:
 async def perform(plan: SoakOptions, directory: Path, progress: TextIO) -> SoakOutcome:
     """Raises HarnessError if the cluster does not come back."""
     world = real_world()
-    outcome = SoakOutcome()
+    nemesis = nemesis_of(plan.nemeses)
+    outcome = SoakOutcome(nemesis.names)
     options = ClusterOptions(
-        nodes=plan.nodes, seed=plan.seed, directory=str(directory), settings=SETTINGS
+        nodes=plan.nodes,
+        seed=plan.seed,
+        directory=str(directory),
+        settings=SETTINGS,
+        network="proxy" if nemesis.needs_proxy else "auto",
     )
     began = world.clock.monotonic()
     async with open_cluster(world, options) as cluster:
@@ -206,7 +219,9 @@ async def _window(
         "acked": _acked(stage),
         "bad": [*laggards, *(f"{each.id} {each.name}: {each.text}" for each in verdict.bad)],
         "reasons": list(verdict.reasons),
-        "faults": sum(1 for each in stage.history.nemesis_events if each.value.get("faults")),
+        "faults": Counter(
+            each.value["name"] for each in stage.history.nemesis_events if each.value.get("faults")
+        ),
     }
     return window, values
 

@@ -12,7 +12,7 @@ from jepsen_tests.long import tiers
 from jepsen_tests.long.drift import LEAST_SAMPLES, Sample, drifts
 from jepsen_tests.long.overload import OverloadOutcome, is_recovered
 from jepsen_tests.long.release import report
-from jepsen_tests.long.soak import bytes_in
+from jepsen_tests.long.soak import SoakOutcome, bytes_in
 from jepsen_tests.long.tiers import ROOT, TIERS, Step, StepResult, Tier, perform
 from jepsen_tests.long.totals import Totals, shortfalls
 from kraftpy.verify.checkers import Verdict
@@ -193,6 +193,20 @@ def test_what_grows_is_told_from_what_is_noise(samples: list[Sample], found: str
     told = drifts(samples)
     assert told is not None
     assert (found is None and told == []) or (found is not None and told[0].startswith(found))
+
+
+def test_a_soak_without_its_faults_is_not_good() -> None:
+    """JEP-161: whatever became of the load; each kind has to happen in one of the windows."""
+    windows = [
+        {"state": "valid", "bad": [], "reasons": [], "faults": {name: 2}}
+        for name in ("kill", "pause")
+    ]
+    assert SoakOutcome(("kill", "pause"), windows).is_good
+    assert SoakOutcome((), windows[:0]).is_good
+    outcome = SoakOutcome(("kill", "hold"), windows)
+    assert (outcome.is_good, outcome.bad, outcome.reasons) == (False, [], ["hold never happened"])
+    windows[0]["reasons"] = ["0 values were acked"]
+    assert not SoakOutcome(("kill", "pause"), windows).is_good
 
 
 def test_too_few_windows_say_nothing() -> None:
