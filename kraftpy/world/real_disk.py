@@ -136,8 +136,13 @@ class RealFile:
     def pwrite(self, parts: Sequence[Buffer], position: int) -> int:
         if position < 0:
             raise _error(errno.EINVAL, self._path)
-        total = sum(map(len, parts))
-        written = os.pwritev(self._descriptor, parts[:_MAX_PARTS], position)
+        if len(parts) == 1:
+            # Nearly always, and quicker than a list.
+            total = len(parts[0])
+            written = os.pwrite(self._descriptor, parts[0], position)
+        else:
+            total = sum(map(len, parts))
+            written = os.pwritev(self._descriptor, parts[:_MAX_PARTS], position)
         while written < total:
             rest = _skip(parts, written)
             written += os.pwritev(self._descriptor, rest[:_MAX_PARTS], position + written)

@@ -103,15 +103,14 @@ async def test_a_descriptor_is_not_given_back_under_a_thread(
 
 def test_a_partial_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system may take any part of what it is given, also in the middle of a part."""
-    whole = os.pwritev
-
-    def take_three(descriptor: int, parts: list[bytes], position: int) -> int:
-        return whole(descriptor, [b"".join(parts)[:3]], position)
-
-    monkeypatch.setattr(os, "pwritev", take_three)
+    one, several = os.pwrite, os.pwritev
+    monkeypatch.setattr(os, "pwrite", lambda fd, part, at: one(fd, part[:3], at))
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: several(fd, [b"".join(parts)[:3]], at))
     file = make_file(tmp_path / "f", b"")
     assert file.pwrite([b"ab", b"", b"cdefg", b"h", bytearray(b"ij")], 1) == 10
     assert file.pread(100, 0) == b"\0abcdefghij"
+    assert file.pwrite([memoryview(b"0123456789")], 1) == 10
+    assert file.pread(100, 0) == b"\x000123456789"
     file.close()
 
 
@@ -128,8 +127,9 @@ def test_a_short_read_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file.close()
 
 
-async def test_a_full_disk_is_told_after_a_partial_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("parts", [[b"0123456789"], [b"01", b"23456789"]])
+def test_a_full_disk_is_told_after_a_partial_write(
+    parts: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = os.pwritev
     room = 5
@@ -143,9 +143,10 @@ async def test_a_full_disk_is_told_after_a_partial_write(
         return written
 
     monkeypatch.setattr(os, "pwritev", fill)
+    monkeypatch.setattr(os, "pwrite", lambda fd, part, at: fill(fd, [part], at))
     file = make_file(tmp_path / "f", b"")
     with pytest.raises(OSError, match="No space left"):
-        file.pwrite([b"0123456789"], 0)
+        file.pwrite(parts, 0)
     assert file.pread(100, 0) == b"01234"
     file.close()
 
