@@ -49,7 +49,7 @@ class VirtualClock(AlarmClock):
         moment = min(deadline, self.alarms.next_time())
         if moment < inf:
             self.now = max(self.now, moment)
-            self.alarms.ring(self.now)
+            self.alarms.ring(self.now, is_quiet=deadline > self.now)
         elif self._scope is None:
             return inf
         else:

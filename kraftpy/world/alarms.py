@@ -4,10 +4,15 @@ trio's way to wait for a moment is a scope that is cancelled then. That takes se
 as to switch tasks, and an idle simulation does little else. A loop whose clock is an AlarmClock
 wakes those who wait at an Alarm by itself; on any other clock an Alarm is such a scope. Nobody can
 tell the difference: tasks become runnable in the same turn of the loop.
+
+What a task does between two waits may be given to its Alarm as a function. When that task would be
+the only one to wake, the clock calls the function in its place: the same is done at the same
+moment, and no task is switched to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final, Protocol
@@ -47,10 +52,11 @@ TRIO_TIME: Final[TrueTime] = _TrioTime()
 class _Entry:
     """A task that waits; None when it waits no more."""
 
-    __slots__ = ("task",)
+    __slots__ = ("alarm", "task")
 
-    def __init__(self, task: trio.lowlevel.Task) -> None:
+    def __init__(self, task: trio.lowlevel.Task, alarm: Alarm) -> None:
         self.task: trio.lowlevel.Task | None = task
+        self.alarm = alarm
 
 
 class Alarms:
@@ -73,16 +79,21 @@ class Alarms:
             self._gone -= 1
         return inf
 
-    def ring(self, now: float) -> None:
-        """Wake all whose moment has come."""
+    def ring(self, now: float, *, is_quiet: bool = False) -> None:
+        """Wake all whose moment has come. `is_quiet`: nobody else is about to run."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             entry = heappop(heap)[2]
-            if entry.task is None:
+            task = entry.task
+            if task is None:
                 self._gone -= 1
+                continue
+            entry.task = None
+            if is_quiet and entry.alarm.can_serve and self.next_time() > now:
+                entry.alarm.serve(self, task)
             else:
-                trio.lowlevel.reschedule(entry.task)
-                entry.task = None
+                trio.lowlevel.reschedule(task)
+            is_quiet = False
 
     def set(self, time: float, entry: _Entry) -> None:
         heappush(self._heap, (time, self._count, entry))
@@ -113,13 +124,18 @@ class AlarmClock(trio.abc.Clock):
 class Alarm:
     """One task waits at it at a time, again and again. Moments are those of trio's clock."""
 
-    __slots__ = ("_alarms", "_entry", "_scope", "_time")
+    __slots__ = ("_alarms", "_entry", "_scope", "_serve", "_time", "can_serve")
 
-    def __init__(self) -> None:
+    def __init__(self, serve: Callable[[], float | None] | None = None) -> None:
+        """`serve` may be called in place of waking the task. It returns until when that would wait
+        next; None if it has to be woken after all.
+        """
         self._alarms: Alarms | None = None
         self._entry: _Entry | None = None
         self._scope: trio.CancelScope | None = None
         self._time = inf
+        self._serve = serve
+        self.can_serve = serve is not None
 
     async def wait_until(self, time: float) -> None:
         """Until then (inf: for ever), or until somebody rings; a checkpoint in any case."""
@@ -135,17 +151,29 @@ class Alarm:
             await trio.lowlevel.checkpoint()
             return
         self._alarms = alarms
-        self._entry = entry = _Entry(trio.lowlevel.current_task())
+        self._entry = entry = _Entry(trio.lowlevel.current_task(), self)
         self._time = time
         if time < inf:
             alarms.set(time, entry)
-
-        def abort(_: object) -> trio.lowlevel.Abort:
-            self._leave(alarms, entry)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
         self._entry = None
+
+    def _abort(self, _: object) -> trio.lowlevel.Abort:
+        if self._entry is not None and self._alarms is not None:
+            self._leave(self._alarms, self._entry)
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def serve(self, alarms: Alarms, task: trio.lowlevel.Task) -> None:
+        """The moment has come, and `task` alone would wake."""
+        time = None if self._serve is None else self._serve()
+        if time is None:
+            trio.lowlevel.reschedule(task)
+            return
+        # A new one: that of before may still lie somewhere, for a moment that was given up.
+        self._entry = entry = _Entry(task, self)
+        self._time = time
+        if time < inf:
+            alarms.set(time, entry)
 
     def _leave(self, alarms: Alarms, entry: _Entry) -> None:
         entry.task = None

@@ -11,6 +11,7 @@ import trio.testing
 
 from kraftpy.sim.clock import VirtualClock
 from kraftpy.world.alarms import Alarm
+from kraftpy.world.memory_link import Timetable
 
 CLOCKS: list[Callable[[], trio.abc.Clock]] = [
     VirtualClock,
@@ -131,3 +132,86 @@ def test_alarms_that_were_rung_early_are_forgotten() -> None:
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=clock)
+
+
+@on_both_clocks
+def test_what_a_task_would_do_is_done_at_its_moments(
+    make_clock: Callable[[], trio.abc.Clock],
+) -> None:
+    """In whichever way: by the task, or by the clock in its place."""
+    served: list[float] = []
+
+    async def main() -> None:
+        start = trio.current_time()
+        moments = [1.0, 2.0, 2.5, 4.0]
+
+        def serve() -> float:
+            now = trio.current_time() - start
+            while moments and moments[0] <= now + 1e-9:
+                served.append(moments.pop(0))
+            return start + moments[0] if moments else inf
+
+        alarm = Alarm(serve)
+
+        async def work() -> None:
+            while True:
+                await alarm.wait_until(serve())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work)
+            # Some moments are shared, with an alarm's and with a deadline of trio.
+            await Alarm().wait_until(start + 2.0)
+            await trio.sleep(2.0)
+            moments.append(4.5)
+            alarm.ring_by(start + 4.5)
+            await trio.sleep(1.0)
+            nursery.cancel_scope.cancel()
+        assert served == [1.0, 2.0, 2.5, 4.0, 4.5]
+        assert trio.current_time() - start == pytest.approx(5.0)
+
+    run(make_clock, main)
+
+
+def test_the_clock_serves_only_who_would_wake_alone() -> None:
+    clock = VirtualClock()
+    in_place: list[float] = []
+
+    async def main() -> None:
+        def serve() -> float | None:
+            in_place.append(clock.now)
+            return clock.now + 1.0 if clock.now < 4.0 else None
+
+        alarm = Alarm(serve)
+        woken: list[float] = []
+
+        async def work() -> None:
+            while True:
+                await alarm.wait_until(clock.now + 1.0)
+                woken.append(clock.now)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work)
+            await Alarm().wait_until(2.0)
+            await trio.sleep_until(3.0)
+            await trio.sleep_until(4.5)
+            assert in_place == [1.0, 4.0]
+            # Not alone at 2 and 3; and at 4 it wanted to be woken.
+            assert woken == [2.0, 3.0, 4.0]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=clock)
+
+
+def test_what_fails_in_the_clocks_turn_has_failed_in_the_task() -> None:
+    def fail() -> None:
+        raise ValueError("in an action")
+
+    async def main() -> None:
+        timetable = Timetable()
+        timetable.at(1.0, fail)
+        with pytest.raises(ValueError, match="in an action"):
+            await timetable.run()
+        assert trio.current_time() == 1.0
+        assert not timetable.running
+
+    trio.run(main, clock=VirtualClock())
