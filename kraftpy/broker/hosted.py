@@ -24,12 +24,14 @@ _OFFLINE = ErrorCode.KAFKA_STORAGE_ERROR
 class HostedPartitions:
     """Owned by the replica manager; everybody may look."""
 
-    __slots__ = ("_by_id", "_by_name", "_ids", "image")
+    __slots__ = ("_by_id", "_by_name", "_ids", "_online", "image")
 
     def __init__(self) -> None:
         self._by_name: dict[TopicPartition, _Hosted] = {}
         self._by_id: dict[tuple[Uuid, int], _Hosted] = {}
         self._ids: dict[TopicPartition, Uuid] = {}
+        # Those of them that are online; None after a change, until somebody asks.
+        self._online: tuple[Partition, ...] | None = ()
         # The newest, which may be ahead of what is hosted.
         self.image: MetadataImage = EMPTY_IMAGE
 
@@ -59,9 +61,13 @@ class HostedPartitions:
         found = self._by_name.get(topic_partition)
         return found if isinstance(found, Partition) else None
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> tuple[Partition, ...]:
         """Those that are online, now."""
-        return [found for found in self._by_name.values() if isinstance(found, Partition)]
+        online = self._online
+        if online is None:
+            hosted = self._by_name.values()
+            online = self._online = tuple(each for each in hosted if isinstance(each, Partition))
+        return online
 
     @property
     def offline_count(self) -> int:
@@ -92,6 +98,7 @@ class HostedPartitions:
         self._by_name[topic_partition] = hosted
         self._by_id[topic_id, topic_partition[1]] = hosted
         self._ids[topic_partition] = topic_id
+        self._online = None
 
     def topic_id(self, topic_partition: TopicPartition) -> Uuid | None:
         """Of the topic that the hosted replica belongs to."""
@@ -102,3 +109,4 @@ class HostedPartitions:
         if topic_id is not None:
             del self._by_name[topic_partition]
             del self._by_id[topic_id, topic_partition[1]]
+            self._online = None

@@ -218,6 +218,7 @@ class TimingWheel(Generic[_Entry]):
             placements.extend(
                 Placement(len(levels), slot, bucket.expiration_ms, entry)
                 for slot, bucket in enumerate(level.buckets)
+                if bucket.first is not None
                 for entry in bucket
             )
             level = level.coarser

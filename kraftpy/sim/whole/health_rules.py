@@ -11,6 +11,7 @@ and each partition is bounded, and the rest is a constant; a leak grows with tim
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import trio
@@ -116,22 +117,29 @@ def check_server(node_id: int, server: NetworkServer, request_max_bytes: int) ->
 
 def count_tasks(task: trio.lowlevel.Task) -> int:
     """A task and all below it."""
-    return 1 + sum(
-        count_tasks(child) for nursery in task.child_nurseries for child in nursery.child_tasks
-    )
+    tasks = [task]
+    for each in tasks:
+        for nursery in each.child_nurseries:
+            tasks.extend(nursery.child_tasks)
+    return len(tasks)
 
 
 def log_directories(disk: MemoryDisk) -> int:
     """Those of replicas that are on their way neither out nor in."""
     inodes = disk.image.inodes
-    names = [
-        parse_directory_name(name)
+    return sum(
+        _is_replica(name)
         for inode in inodes.values()
         if isinstance(inode, DirectoryInode)
         for name, number in inode.seen.items()
         if isinstance(inodes[number], DirectoryInode)
-    ]
-    return sum(name is not None and not name.suffix for name in names)
+    )
+
+
+@lru_cache
+def _is_replica(directory_name: str) -> bool:
+    parsed = parse_directory_name(directory_name)
+    return parsed is not None and not parsed.suffix
 
 
 def open_files(disk: MemoryDisk) -> int:

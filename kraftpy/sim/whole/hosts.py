@@ -258,9 +258,9 @@ class WholeHost:
         return None if node is None or node.broker is None else node.broker.replicas
 
     @property
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> tuple[Partition, ...]:
         replicas = self.replicas
-        return [] if replicas is None else replicas.hosted.partitions()
+        return () if replicas is None else replicas.hosted.partitions()
 
     @property
     def broker_epoch(self) -> int:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 from kraftpy.broker.hosted_replicas import log_of
@@ -34,7 +33,7 @@ from kraftpy.coordinator.groups.machine import GroupMachine
 from kraftpy.coordinator.shard import Shard, ShardState
 from kraftpy.log.errors import StorageError
 from kraftpy.log.partition_log import PartitionLog
-from kraftpy.metadata.image import EMPTY_IMAGE
+from kraftpy.metadata.image import EMPTY_IMAGE, MetadataImage
 from kraftpy.metadata.records import ConfigResourceType
 from kraftpy.node import Node
 from kraftpy.node.coordinators import OFFSETS_TOPIC
@@ -42,6 +41,7 @@ from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.raft.driver import RaftDriver
 from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.quorum import Quorum
+from kraftpy.raft.roles import Leader
 from kraftpy.records.batch import RecordBatch
 from kraftpy.sim.cluster_data_rules import DataRules, PartitionKey, TrueRecord
 from kraftpy.sim.cluster_producer_rules import CheckedLog, producer_batches
@@ -123,11 +123,21 @@ class _State(NamedTuple):
 class _Seen:
     """What was seen of one process of a node."""
 
-    __slots__ = ("health", "high_watermark", "image", "partitions", "promise", "voters")
+    __slots__ = (
+        "health",
+        "high_watermark",
+        "image",
+        "noted_image",
+        "partitions",
+        "promise",
+        "voters",
+    )
 
     def __init__(self) -> None:
         self.high_watermark = 0
         self.image = EMPTY_IMAGE
+        # With which the rules of the metadata know the broker.
+        self.noted_image: MetadataImage | None = None
         self.promise: ElectionState | None = None
         self.partitions: dict[Partition, _State] = {}
         self.voters: object = None
@@ -167,12 +177,12 @@ class Watch:
 
     # Looking.
 
-    def _guarded(self, look: Callable[[], None]) -> None:
+    def _guarded(self, look: Callable[..., None], *args: object) -> None:
         if self.violation is not None:
             return
         self._hold.is_on = True
         try:
-            look()
+            look(*args)
         except InvariantViolated as violation:
             self._fail(violation)
         except Exception as error:
@@ -188,7 +198,7 @@ class Watch:
         self._failed()
 
     def look_at(self, node_id: int) -> None:
-        self._guarded(partial(self._look_at, node_id))
+        self._guarded(self._look_at, node_id)
 
     def look_at_all(self) -> None:
         self._looks += 1
@@ -224,14 +234,15 @@ class Watch:
         assert node.quorum is not None
         driver = node.quorum.driver
         quorum = driver.quorum
-        self._quorum.note_epoch(quorum)
-        self._quorum.check_election(quorum)
-        election = quorum.election
+        election, log = quorum.election, quorum.log
+        # It never changes: what was found of this one holds.
         if election is not seen.promise:
+            self._quorum.note_epoch(quorum)
+            self._quorum.check_election(quorum)
             if seen.promise is not None:
                 self._quorum.check_promise(quorum.local, seen.promise, election)
             seen.promise = election
-        high_watermark = quorum.log.high_watermark
+        high_watermark = log.high_watermark
         if high_watermark < seen.high_watermark:
             raise InvariantViolated(
                 "watermark-falls", f"{node_id}: {seen.high_watermark} to {high_watermark}"
@@ -246,8 +257,10 @@ class Watch:
             for each, host in self.hosts.items():
                 self._note_broker(each, host)
             self.truth.advance()
-        self._quorum.check_leader(driver)
-        self._quorum.check_log_begins(node_id, quorum.log)
+        if isinstance(quorum.role, Leader):
+            self._quorum.check_leader(driver)
+        if log.start_offset:
+            self._quorum.check_log_begins(node_id, log)
         voters = quorum.voters.latest
         if voters is not seen.voters:
             seen.voters = voters
@@ -278,11 +291,14 @@ class Watch:
         node = host.node
         if node is None or node.broker is None or node.quorum is None:
             return
-        process = (node_id, node.broker.identity.incarnation_id)
-        if process not in self._rules.is_unclean:
-            self._rules.is_unclean[process] = host.was_up
-            host.was_up = False
-        self._rules.reached[process] = node.quorum.loader.image.provenance.last_offset
+        image, seen = node.quorum.loader.image, self._seen[node_id]
+        if image is not seen.noted_image:
+            seen.noted_image = image
+            process = (node_id, node.broker.identity.incarnation_id)
+            if process not in self._rules.is_unclean:
+                self._rules.is_unclean[process] = host.was_up
+                host.was_up = False
+            self._rules.reached[process] = image.provenance.last_offset
         if node.broker.replicas is not None:
             for topic_id in node.broker.replicas.told_deletions:
                 self._rules.deleted[node_id, topic_id] = None
