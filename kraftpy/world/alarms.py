@@ -124,17 +124,18 @@ class AlarmClock(trio.abc.Clock):
 class Alarm:
     """One task waits at it at a time, again and again. Moments are those of trio's clock."""
 
-    __slots__ = ("_alarms", "_entry", "_scope", "_serve", "_time", "can_serve")
+    __slots__ = ("_alarms", "_entry", "_failure", "_scope", "_serve", "_time", "can_serve")
 
-    def __init__(self, serve: Callable[[], float | None] | None = None) -> None:
-        """`serve` may be called in place of waking the task. It returns until when that would wait
-        next; None if it has to be woken after all.
+    def __init__(self, serve: Callable[[], float] | None = None) -> None:
+        """`serve` may be called in place of waking the task, and returns until when that would wait
+        next. What it raises is raised where the task waits.
         """
         self._alarms: Alarms | None = None
         self._entry: _Entry | None = None
         self._scope: trio.CancelScope | None = None
         self._time = inf
         self._serve = serve
+        self._failure: BaseException | None = None
         self.can_serve = serve is not None
 
     async def wait_until(self, time: float) -> None:
@@ -157,6 +158,8 @@ class Alarm:
             alarms.set(time, entry)
         await trio.lowlevel.wait_task_rescheduled(self._abort)
         self._entry = None
+        if self._failure is not None:
+            raise self._failure
 
     def _abort(self, _: object) -> trio.lowlevel.Abort:
         if self._entry is not None and self._alarms is not None:
@@ -165,8 +168,11 @@ class Alarm:
 
     def serve(self, alarms: Alarms, task: trio.lowlevel.Task) -> None:
         """The moment has come, and `task` alone would wake."""
-        time = None if self._serve is None else self._serve()
-        if time is None:
+        assert self._serve is not None
+        try:
+            time = self._serve()
+        except BaseException as error:
+            self._failure = error
             trio.lowlevel.reschedule(task)
             return
         # A new one: that of before may still lie somewhere, for a moment that was given up.

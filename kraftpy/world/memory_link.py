@@ -164,24 +164,14 @@ class Path:
 class Timetable:
     """Actions at times. `run` must be running in some nursery, exactly once."""
 
-    __slots__ = (
-        "_alarm",
-        "_entries",
-        "_failure",
-        "_sequence",
-        "_turns",
-        "running",
-        "true_time",
-        "turn",
-    )
+    __slots__ = ("_alarm", "_entries", "_sequence", "_turns", "running", "true_time", "turn")
 
     def __init__(self, true_time: TrueTime = TRIO_TIME) -> None:
         self.true_time = true_time
         self._entries: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
         # Most turns are for one arrival, while everybody waits for it.
-        self._alarm = Alarm(self._serve_in_place)
-        self._failure: BaseException | None = None
+        self._alarm = Alarm(self._serve)
         self.running = False
         # What is served in one turn is served at once: no task runs in between. None: between
         # turns, when others do something that had to wait.
@@ -199,8 +189,6 @@ class Timetable:
         try:
             while True:
                 await self._alarm.wait_until(self._serve())
-                if self._failure is not None:
-                    raise self._failure
         finally:
             self.running = False
 
@@ -214,11 +202,3 @@ class Timetable:
             heappop(entries)[2]()
         self.turn = None
         return entries[0][0] if entries else inf
-
-    def _serve_in_place(self) -> float | None:
-        """For the alarm. What fails has failed in `run`."""
-        try:
-            return self._serve()
-        except BaseException as error:
-            self._failure = error
-            return None

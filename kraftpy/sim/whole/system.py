@@ -43,6 +43,7 @@ from kraftpy.sim.whole.schedule import PlannedFault
 from kraftpy.sim.whole.swarm import WholeSwarm
 from kraftpy.sim.whole.watch import Watch
 from kraftpy.world import memory_disk_faults as disks
+from kraftpy.world.alarms import Alarm
 from kraftpy.world.memory_clock import MemoryClock
 from kraftpy.world.memory_disk_crash import CrashPolicy
 
@@ -103,8 +104,9 @@ class WholeSystem(Observer):
         self._looked_in: dict[int, int | None] = {}
         self._load: Load | None = None
         self._last_seconds = 0.0
-        self._clock = MemoryClock()
-        self._news = self._clock.bell()
+        self._next_look = Alarm(self._look_or_wait)
+        # Whether a look is due soon, whatever happens until then.
+        self._looks_soon = False
 
     # Putting the world together.
 
@@ -349,7 +351,8 @@ class WholeSystem(Observer):
 
     def _delivered(self, ip: str) -> None:
         self.outcome.messages += 1
-        self._news.ring()
+        if not self._looks_soon:
+            self._next_look.ring()
         node_id = self._by_ip.get(ip)
         if node_id is None and ip not in self._by_ip:
             host = self.simulation.fabric.find(ip)
@@ -364,8 +367,16 @@ class WholeSystem(Observer):
 
     async def _look_all_the_time(self) -> None:
         """Soon after anything was delivered, and now and then when nothing is."""
+        moment = trio.current_time() + _QUIET_SECONDS
         while True:
-            await self._news.wait_until(self._clock.monotonic() + _QUIET_SECONDS)
-            await self._clock.sleep(_LOOK_SECONDS)
-            self._news.clear()
+            await self._next_look.wait_until(moment)
+            moment = self._look_or_wait()
+
+    def _look_or_wait(self) -> float:
+        """Look, if that was due; until when to wait, then."""
+        if self._looks_soon:
+            self._looks_soon = False
             self.watch.look_at_all()
+            return self.simulation.true_time.now + _QUIET_SECONDS
+        self._looks_soon = True
+        return self.simulation.true_time.now + _LOOK_SECONDS
