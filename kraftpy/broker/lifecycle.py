@@ -48,7 +48,7 @@ class BrokerLifecycle:
         self._registry = registry
         self._answer_timeout_ms = answer_timeout_ms
         self._bell = clock.bell()
-        # The communication under way.
+        # All that is asked and waited for.
         self._asking = trio.CancelScope()
         # The milestones of a start, each set for good when it was reached once.
         self.registered = trio.Event()
@@ -107,18 +107,18 @@ class BrokerLifecycle:
         self._registry.gauge(_STATE_METRIC, lambda: int(core.state))
         core.start(clock.monotonic_ms())
         try:
-            while True:
-                self._bell.clear()
-                match core.next_step(clock.monotonic_ms()):
-                    case Send(request):
-                        with trio.CancelScope() as self._asking:
+            with self._asking:
+                while True:
+                    self._bell.clear()
+                    match core.next_step(clock.monotonic_ms()):
+                        case Send(request):
                             await self._ask(request)
-                        self._note_milestones()
-                    case Wait(until_ms):
-                        rest_ms = until_ms - clock.monotonic_ms()
-                        await self._bell.wait_until(clock.monotonic() + rest_ms / 1000)
-                    case End():
-                        return
+                            self._note_milestones()
+                        case Wait(until_ms):
+                            rest_ms = until_ms - clock.monotonic_ms()
+                            await self._bell.wait_until(clock.monotonic() + rest_ms / 1000)
+                        case End():
+                            return
         finally:
             self._channel.close()
             self._registry.remove(_STATE_METRIC)

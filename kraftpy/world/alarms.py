@@ -91,8 +91,8 @@ class Alarms:
             entry.task = None
             if is_quiet and entry.alarm.can_serve and self.next_time() > now:
                 entry.alarm.serve(self, task)
-            else:
-                trio.lowlevel.reschedule(task)
+                return
+            trio.lowlevel.reschedule(task)
             is_quiet = False
 
     def set(self, time: float, entry: _Entry) -> None:

@@ -44,10 +44,14 @@ class _MemoryBell:
         self.is_rung = False
 
     async def wait_until(self, deadline: float) -> None:
-        if self.is_rung:
+        was_rung = self.is_rung
+        if was_rung:
             await trio.lowlevel.checkpoint()
-        else:
-            await self._clock._wait_at(self, deadline)
+            return
+        clock = self._clock
+        await self.alarm.wait_until(clock._true_time(deadline))
+        if not self.is_rung and (clock.is_paused or clock.monotonic() < deadline):
+            await clock._wait_on(self, deadline)
 
 
 class MemoryClock:
@@ -95,7 +99,9 @@ class MemoryClock:
         return self._anchor_local + (self._true.now - self._anchor_true) * self._rate
 
     def monotonic_ms(self) -> int:
-        return int(self.monotonic() * 1000)
+        # As `monotonic`, without the call: nodes ask for little else.
+        local = self._anchor_local + (self._true.now - self._anchor_true) * self._rate
+        return int(local * 1000)
 
     def wall_ms(self) -> int:
         return self.monotonic_ms() + self._wall_offset_ms
@@ -117,8 +123,8 @@ class MemoryClock:
     def bell(self) -> _MemoryBell:
         return _MemoryBell(self)
 
-    async def _wait_at(self, bell: _MemoryBell, deadline: float) -> None:
-        await bell.alarm.wait_until(self._true_time(deadline))
+    async def _wait_on(self, bell: _MemoryBell, deadline: float) -> None:
+        """It was woken, and neither has it rung nor has its time come."""
         while not bell.is_rung and (self._resumed is not None or self.monotonic() < deadline):
             if self._resumed is not None:
                 # It is resumed, or somebody rings.

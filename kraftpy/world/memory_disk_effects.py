@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from kraftpy.world.quick import quickly_made
+
 __all__ = [
     "ROOT",
     "Create",
@@ -35,6 +37,7 @@ __all__ = [
 ROOT = 0
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Write:
     effect_id: int
@@ -111,6 +114,7 @@ class Rename:
     is_directory: bool
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Sync:
     """A file's or a directory's effects up to number `covers` became durable."""
