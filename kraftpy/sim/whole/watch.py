@@ -217,7 +217,9 @@ class Watch:
         seen = self._seen[node_id]
         self._note_broker(node_id, host)
         self._look_at_quorum(node_id, node, seen)
-        self._look_at_image(node_id, node, seen)
+        image = node.quorum.loader.image
+        if image is not seen.image:
+            self._look_at_image(node_id, image, seen)
         before = seen.partitions
         for partition in host.partitions:
             # As `log_of`, without the calls: this is what most looks consist of.
@@ -303,11 +305,8 @@ class Watch:
             for topic_id in node.broker.replicas.told_deletions:
                 self._rules.deleted[node_id, topic_id] = None
 
-    def _look_at_image(self, node_id: int, node: Node, seen: _Seen) -> None:
-        assert node.quorum is not None
-        image = node.quorum.loader.image
-        if image is seen.image:
-            return
+    def _look_at_image(self, node_id: int, image: MetadataImage, seen: _Seen) -> None:
+        """A new one."""
         self.truth.check_image(node_id, seen.image, image)
         seen.image = image
         for topic in image.topics.values():
