@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kraftpy.faults.language import FlipBits, StrayWrite
-from kraftpy.sim.whole.more_faults import damage_log, draw_more_faults
+from kraftpy.faults.language import FlipBits, RemoveVoter, StrayWrite
+from kraftpy.sim.quorum_invariants import InvariantViolated
+from kraftpy.sim.whole.more_faults import Voters, damage_log, draw_more_faults
 from kraftpy.sim.whole.run import WholeCase, make_case
+from kraftpy.sim.whole.schedule import PlannedFault
 from kraftpy.sim.whole.swarm import MORE_FAULTS, WholeSwarm, draw_more, draw_swarm
 from kraftpy.world.memory_disk import MemoryDisk
 from kraftpy.world.memory_rng import MemoryRng
@@ -38,6 +40,26 @@ def test_voters_come_and_go_while_nodes_are_killed() -> None:
     texts = [note.text for note in case.system.outcome.notes]
     assert "votes no more" in texts
     assert "votes" in texts[texts.index("votes no more") :]
+
+
+def test_a_voter_that_never_comes_back_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JEP-107: whether the quorum is whole again is judged, too."""
+
+    async def never(voters: Voters, node: int) -> None:
+        pass
+
+    monkeypatch.setattr(Voters, "bring_back", never)
+    with pytest.raises(InvariantViolated, match=r"not-live: .*no other voters than"):
+        run("remove-voter", seed=3, faults=("kill",))
+
+
+@pytest.mark.parametrize("at", [3.94, 3.95, 3.96])
+def test_a_removal_that_the_end_of_the_faults_cuts_off_is_undone(at: float) -> None:
+    """JEP-107: around the moment in which the quorum has taken it and nobody was told."""
+    swarm = WholeSwarm(faults=(), more_faults=("remove-voter",), rate=20.0)
+    case = WholeCase(1, swarm, [PlannedFault(0, at, 3.0, RemoveVoter(3))], seconds=4)
+    case.run()
+    assert "votes" in [note.text for note in case.system.outcome.notes]
 
 
 def test_every_world_may_have_them_and_others_stay_as_they_were() -> None:

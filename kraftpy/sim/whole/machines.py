@@ -416,10 +416,19 @@ class Machines:
             (machine_name(each), PORT) for each, config in self.configs.items() if config.is_broker
         ]
         voters = Voters(self.simulation.world(self.clients[0]), servers, controllers)
-        is_removed = await voters.remove(node_id)
+
+        def end() -> None:
+            self._nursery.start_soon(self._bring_back, voters, node_id)
+
+        try:
+            is_removed = await voters.remove(node_id)
+        except BaseException:
+            # Cancelled, alone or in a group: the time of faults is over, and it may be out by now.
+            end()
+            raise
         self._observer.note(node_id, "votes no more" if is_removed else "may vote no more")
         # Whatever came of it: an answer may have been lost.
-        return lambda: self._nursery.start_soon(self._bring_back, voters, node_id)
+        return end
 
     async def _bring_back(self, voters: Voters, node_id: int) -> None:
         await voters.bring_back(node_id)

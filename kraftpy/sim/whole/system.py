@@ -288,12 +288,18 @@ class WholeSystem(Observer):
             disk.inject(disks.SlowDisk(mean_more_seconds=self.swarm.disk_seconds))
 
     async def _is_well(self, away: Collection[int]) -> str | None:
-        """None if every partition is led, everybody who runs is in sync, and all is alike."""
+        """None if every partition is led, everybody votes or is in sync, and all is alike."""
         self.watch.look_at_all()
         running = self.machines.running
         for each in self.machines.node_ids:
             if each not in away and (each not in running or not running[each].is_up):
                 return f"node {each} does not serve"
+        for each in self.swarm.controllers:
+            node = running[each].node if each in running else None
+            if node is not None and node.quorum is not None:
+                voters = node.quorum.driver.quorum.voters.latest.ids
+                if any(voter not in voters for voter in self.swarm.controllers):
+                    return f"node {each} knows no other voters than {voters}"
         for topic in self.watch.truth.image.topics.values():
             for record in topic.partitions:
                 ailment = self._ailment(record, away)
