@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 
 from kraftpy.client.admin_operations import list_topics
 from kraftpy.client.blocking_clients import BlockingAdmin
@@ -27,7 +28,6 @@ class ClusterView:
         """With the options of the source, of which those of its client count here."""
         ours = {key: value for key, value in source_options.items() if _is_ours(key)}
         self._options = SourceOptions.parse(ours, is_stream=True)
-        self._topics = Topics(self._options)
 
     def check(self) -> None:
         """Raises Unreachable soon: a client tries for a long time what a person wants to hear
@@ -42,19 +42,26 @@ class ClusterView:
             return admin.run(list_topics())
 
     def beginnings(self, topics: Mapping[str, TopicInfo]) -> dict[Source, int]:
-        return _by_source(topics, self._topics.earliest(_partitions(topics)))
+        with self._asked() as asked:
+            return _by_source(topics, asked.earliest(_partitions(topics)))
 
     def ends(self, topics: Mapping[str, TopicInfo]) -> dict[Source, int]:
         """The next offset of each partition."""
-        return _by_source(topics, self._topics.latest(_partitions(topics)))
+        with self._asked() as asked:
+            return _by_source(topics, asked.latest(_partitions(topics)))
 
     def at_time(self, topics: Mapping[str, TopicInfo], timestamp_ms: int) -> dict[Source, int]:
         """The first offset of that time or later, or the end."""
         wheres = _partitions(topics)
-        ends = self._topics.latest(wheres)
-        found = self._topics.at_times(dict.fromkeys(wheres, timestamp_ms))
+        with self._asked() as asked:
+            ends = asked.latest(wheres)
+            found = asked.at_times(dict.fromkeys(wheres, timestamp_ms))
         inside = {where: found[where] if found[where] >= 0 else ends[where] for where in wheres}
         return _by_source(topics, inside)
+
+    def _asked(self) -> closing[Topics]:
+        """For one question: batches are minutes apart, and a view has no end of its own."""
+        return closing(Topics(self._options))
 
 
 def find_topics(
