@@ -7,6 +7,7 @@ A session takes 7 s to start, so that this folder runs in one process, beside th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TEST_SECONDS))
             for warning in SPARKS_WARNINGS:
                 item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+def pytest_unconfigure() -> None:
+    """What Spark has left to the collector may come to light after the last test, in pytest's own
+    end.
+    """
+    warnings.simplefilter("ignore", ResourceWarning)
 
 
 @pytest.fixture(scope="session")
