@@ -138,6 +138,16 @@ public class GroupProbe {
         return first.owned().size() == 2 && second.owned().size() == 2;
     }
 
+    /**
+     * One after the other. A consumer that is given the other's partitions and is closed before it
+     * was polled again logs an error, and with reason.
+     */
+    static void close(Member first, Member second) {
+        second.close();
+        until(() -> first.owned().equals(everything()), first);
+        first.close();
+    }
+
     static void comeAndGo() {
         String group = "java-come-and-go-" + topic;
         try (Member first = new Member(group).subscribed(topic); Member second = new Member(group)) {
@@ -173,6 +183,7 @@ public class GroupProbe {
             second.subscribed(topic);
             until(() -> isShared(first, second), first, second);
             say("moved-only", first.lost.equals(second.owned()));
+            close(first, second);
         }
     }
 
@@ -200,6 +211,7 @@ public class GroupProbe {
             say("replaced", true);
             until(() -> isShared(first, second), first, second);
             say("back", true);
+            close(first, second);
         }
     }
 
