@@ -7,7 +7,10 @@ from functools import partial
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kraftpy.faults import unsynced
 from kraftpy.faults.disk import FaultyDisk
 from kraftpy.faults.language import DiskError, DiskFull, SlowDisk, TornWrite
 from kraftpy.faults.state import NodeFaults
@@ -189,3 +192,56 @@ async def test_a_new_file_that_was_never_synced_is_empty() -> None:
     kit.file(b"1234")
     kit.disk.lose_unsynced()
     assert kit.content() == b""
+
+
+async def test_zeros_that_are_cut_off_take_no_memory() -> None:
+    """An index has 10 MiB of them, and a node two indexes for each partition: it had 2.3 GB after a
+    kill, with 20 MB of data.
+    """
+    kit = Kit()
+    file = kit.file(b"entries")
+    file.truncate(10 << 20)
+    file.pwrite([b"x"], 5 << 20)
+    await file.sync()
+    file.truncate(7)
+    undo = kit.disk.unsynced.begin_sync(PATH)
+    assert undo is not None
+    kept = [data for _, data in undo.replaced if data is not None]
+    assert sum(map(len, kept)) <= 128 * 1024
+    kit.disk.unsynced.sync_failed(PATH, undo)
+    file.pwrite([b"others"], 7)
+    kit.disk.lose_unsynced()
+    content = kit.memory.open(PATH).pread(11 << 20, 0)
+    assert content.strip(b"\0") == b"entries" + bytes((5 << 20) - 7) + b"x"
+    assert len(content) == 10 << 20
+
+
+_changes = st.lists(
+    st.one_of(
+        st.tuples(st.just("cut"), st.integers(0, 24), st.just(b"")),
+        st.tuples(st.just("write"), st.integers(0, 20), st.sampled_from((b"ab", b"\0\0\0", b"c"))),
+    ),
+    max_size=12,
+)
+
+
+@given(
+    content=st.sampled_from((b"", b"12345678", b"\0" * 9, b"1\0\0\0\0\0\0\0\0\0\0\0002")),
+    changes=_changes,
+)
+def test_whatever_was_done_since_the_sync_is_undone(
+    content: bytes, changes: list[tuple[str, int, bytes]]
+) -> None:
+    """N8: with pieces of a few bytes, so that some are left out and their neighbours are not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unsynced, "_PIECE_BYTES", 4)
+        kit = Kit()
+        file = kit.file(content)
+        assert kit.disk.unsynced.begin_sync(PATH) is not None
+        for kind, position, data in changes:
+            if kind == "cut":
+                file.truncate(position)
+            else:
+                file.pwrite([data], position)
+        kit.disk.lose_unsynced()
+        assert kit.content() == content
