@@ -13,6 +13,9 @@ which nobody can produce. So a wait that is under way is given up with its conne
 fetch names everything. At most once in the time of such a wait, so that it costs no more than the
 fetches of an idle fetcher, and not before another was answered: one that takes long because there
 is much to send must come to its end.
+
+Short answers are taken without this task (fetch_chain.py), which then finds the step that follows
+the last of them planned.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Final
 
 import trio
 
+from kraftpy.broker.fetch_chain import FetchChain
 from kraftpy.broker.fetcher_core import FetcherCore
 from kraftpy.broker.fetcher_stats import FetcherStats
 from kraftpy.broker.fetcher_steps import (
@@ -33,6 +37,7 @@ from kraftpy.broker.fetcher_steps import (
     Idle,
     LogChange,
     Restart,
+    Step,
     Truncate,
 )
 from kraftpy.broker.hosted_replicas import log_of
@@ -46,7 +51,7 @@ from kraftpy.log.errors import LogError
 from kraftpy.log.manager import LogManager
 from kraftpy.log.pacing import Pace
 from kraftpy.observe.metrics import MetricRegistry
-from kraftpy.protocol.schema.k01_fetch import FetchResponse
+from kraftpy.protocol.schema.k01_fetch import FetchRequest, FetchResponse
 from kraftpy.records.errors import RecordDataError
 from kraftpy.world import LATE_SECONDS, Address, InternalInvariant, World
 
@@ -55,6 +60,9 @@ __all__ = ["Fetcher"]
 log = logging.getLogger(__name__)
 
 _SIGNS_OF_DEATH: Final = (Evidence.BROKEN, Evidence.REFUSED)
+# What is taken at once from an answer; more would keep those who read other connections.
+_SHORT_PARTITIONS: Final = 8
+_SHORT_BYTES: Final = 64 * 1024
 
 
 class Fetcher:
@@ -95,6 +103,8 @@ class Fetcher:
         self._waiting: trio.CancelScope | None = None
         self._given_up_ms: int | None = None
         self._is_answered = True
+        # What the core wants next, if it was asked already.
+        self._planned: Step | None = None
         # Logs that are being changed, until that is done.
         self._changing: dict[TopicPartition, trio.Event] = {}
 
@@ -155,8 +165,8 @@ class Fetcher:
 
     async def _take_step(self, nursery: trio.Nursery) -> None:
         now_ms = self._world.clock.monotonic_ms()
-        self._wake = trio.Event()
-        match self._core.next_step(now_ms):
+        step, self._planned = self._planned, None
+        match self._plan(now_ms) if step is None else step:
             case ChangeLogs(changes):
                 await self._change_all(changes)
             case Idle(None):
@@ -167,6 +177,11 @@ class Fetcher:
                 await self._world.dawdle("fetcher-wakes-late")
             case Fetch() | FindOffsets() as step:
                 await self._ask(step, nursery)
+
+    def _plan(self, now_ms: int) -> Step:
+        """What to do next. Partitions that come from now on may make it something else."""
+        self._wake = trio.Event()
+        return self._core.next_step(now_ms)
 
     # Requests.
 
@@ -184,7 +199,12 @@ class Fetcher:
         self._waiting = waiting if isinstance(step, Fetch) else None
         try:
             with waiting:
-                answer = await peer.request(step.request)
+                if isinstance(step, Fetch):
+                    chain = FetchChain(await peer.connected(), clock, self._take_if_short)
+                    answer = await chain.run(step.request)
+                    peer.succeeded()
+                else:
+                    answer = await peer.request(step.request)
         except (ConnectionError, UnsupportedVersion) as error:
             if isinstance(error, ConnectionLost) and error.evidence in _SIGNS_OF_DEATH:
                 self._suspects.lost(self._leader_id)
@@ -195,8 +215,14 @@ class Fetcher:
         if waiting.cancelled_caught:
             peer.close()
             core.abandoned()
+            if isinstance(self._planned, FindOffsets):
+                # Planned since, and abandoned with the rest.
+                self._planned = None
             return
         self._suspects.answered(self._leader_id)
+        if self._planned is not None:
+            # The last answer was a short one.
+            return
         await self._world.dawdle("fetcher-takes-late")
         try:
             if isinstance(step, Fetch):
@@ -207,9 +233,36 @@ class Fetcher:
         except InternalInvariant:
             raise
         except Exception as error:
-            # Whatever a leader answers must not end this broker.
-            log.exception("%s can't use an answer", self.name)
-            core.failed_request(clock.monotonic_ms(), error)
+            self._can_not_use(error)
+
+    def _take_if_short(self, answer: FetchResponse) -> FetchRequest | None:
+        """Append what came and say what to fetch next; None if that is not for here to do."""
+        if not _is_short(answer) or self._world.buggify("fetcher-leaves-answer"):
+            return None
+        self._suspects.answered(self._leader_id)
+        self._is_answered = True
+        now_ms = self._world.clock.monotonic_ms()
+        stats = self._stats
+        if stats is not None:
+            stats.answered()
+        try:
+            for size_bytes in self._core.answered_in_pieces(answer, now_ms):
+                if stats is not None:
+                    stats.received(size_bytes)
+        except InternalInvariant:
+            raise
+        except Exception as error:
+            self._can_not_use(error)
+        step = self._plan(now_ms)
+        if isinstance(step, Fetch):
+            return step.request
+        self._planned = step
+        return None
+
+    def _can_not_use(self, error: Exception) -> None:
+        """Whatever a leader answers must not end this broker."""
+        log.error("%s can't use an answer", self.name, exc_info=error)
+        self._core.failed_request(self._world.clock.monotonic_ms(), error)
 
     async def _take_in_slices(self, answer: FetchResponse) -> None:
         """Append what came; ten megabytes at once would hold up everybody else."""
@@ -273,3 +326,14 @@ class Fetcher:
                 await self._logs.truncate_fully(replica_log, offset)
             case Flush():
                 await replica_log.flush()
+
+
+def _is_short(answer: FetchResponse) -> bool:
+    count = size_bytes = 0
+    for topic in answer.responses:
+        for data in topic.partitions:
+            count += 1
+            size_bytes += len(data.records or b"")
+        if count > _SHORT_PARTITIONS or size_bytes > _SHORT_BYTES:
+            return False
+    return True

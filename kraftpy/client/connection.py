@@ -109,7 +109,7 @@ class Connection:
             )
             self._send(parts)
             while not pending.is_done:
-                await self._wait_until(done, pending.deadline_ms)
+                await self.wait_until(done, pending.deadline_ms)
             self.answered_count += pending.failure is None
             return pending.result()
         finally:
@@ -168,11 +168,11 @@ class Connection:
         self._send(self._core.open(self._clock.monotonic_ms()))
         self._nursery.start_soon(self._read, name=f"client-read[{self._name()}]")
         while self._core.state is State.NEGOTIATING:
-            await self._wait_until(self._negotiated, self._core.next_deadline_ms())
+            await self.wait_until(self._negotiated, self._core.next_deadline_ms())
         if self._core.failure is not None:
             raise self._core.failure
 
-    async def _wait_until(self, done: Bell, deadline_ms: int | None) -> None:
+    async def wait_until(self, done: Bell, deadline_ms: int | None) -> None:
         """Wait for `done`, but give the connection up when an answer is overdue."""
         deadline = inf
         if deadline_ms is not None:

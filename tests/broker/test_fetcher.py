@@ -12,9 +12,10 @@ import trio
 from client.peers import Places, ScriptedConnection, memory_places, scripted_server
 from replica_rig import LISTENER, Rig, batch, topic, topic_id
 
+from kraftpy.broker.fetcher import Fetcher
 from kraftpy.broker.fetcher_core import FetcherCore
 from kraftpy.broker.fetcher_manager import FetcherManager, fetcher_number
-from kraftpy.broker.fetcher_steps import FetcherSettings, UnlimitedTraffic
+from kraftpy.broker.fetcher_steps import FetcherSettings, FindOffsets, UnlimitedTraffic
 from kraftpy.broker.partition import Partition
 from kraftpy.broker.suspects import SuspectedBrokers
 from kraftpy.log.offsets import AppendInfo
@@ -22,6 +23,7 @@ from kraftpy.metadata.records import PartitionChangeRecord
 from kraftpy.observe.metrics import Gauge, MetricName
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema import k01_fetch as k01
+from kraftpy.protocol.schema import k02_list_offsets as k02
 
 
 @asynccontextmanager
@@ -348,3 +350,84 @@ async def test_a_fetch_is_not_given_up_before_one_was_answered(autojump_clock: o
             await trio.sleep(0.6)
     # Who goes on with a session has got the answer before.
     assert sessions.count(7) >= 2
+
+
+@pytest.mark.parametrize(
+    ("partition_count", "value_bytes", "is_short"),
+    [(1, 100, True), (8, 8_000, True), (9, 10, False), (1, 70_000, False), (8, 9_000, False)],
+)
+async def test_short_answers_are_taken_by_who_reads_them(
+    partition_count: int,
+    value_bytes: int,
+    is_short: bool,
+    autojump_clock: object,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Up to eight partitions and 64 KiB; larger ones are taken by the fetcher's task, in slices."""
+    tasks: list[str] = []
+    append = Partition.append_replicated
+
+    def append_and_note(self: Partition, *args: Any, **more: Any) -> AppendInfo:
+        tasks.append(trio.lowlevel.current_task().name)
+        return append(self, *args, **more)
+
+    monkeypatch.setattr(Partition, "append_replicated", append_and_note)
+    records = bytes(batch(b"x" * value_bytes))
+
+    async def once(connection: ScriptedConnection) -> None:
+        await connection.negotiate()
+        _, version, correlation_id = await connection.read_request()
+        response = answer()
+        response.responses[0].partitions = [
+            k01.PartitionData(partition_index=number, high_watermark=0, records=records)
+            for number in range(partition_count)
+        ]
+        await connection.answer(response, version, correlation_id)
+        await connection.read_request()
+        await trio.sleep_forever()
+
+    async with following(once) as (rig, _):
+        await rig.apply(*topic("t", *[2] * partition_count, replicas=(1, 2)))
+        await trio.sleep(1)
+        ends = [rig.partition("t", each).log.log_end_offset for each in range(partition_count)]
+    assert ends == [1] * partition_count
+    assert len(tasks) == partition_count
+    assert all(name.startswith("client-read") == is_short for name in tasks)
+
+
+async def test_a_question_that_was_planned_is_asked_anew_if_the_wait_is_given_up(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REP-61: a short answer has led to it while the wait was being given up."""
+    take = Fetcher._take_if_short
+    given_up: list[Any] = []
+    asked: list[int] = []
+
+    def take_and_give_up(self: Fetcher, response: k01.FetchResponse) -> k01.FetchRequest | None:
+        following_request = take(self, response)
+        if isinstance(self._planned, FindOffsets) and not given_up:
+            assert self._waiting is not None
+            given_up.append(self._planned)
+            self._waiting.cancel()
+        return following_request
+
+    async def out_of_range(connection: ScriptedConnection) -> None:
+        await connection.negotiate()
+        while True:
+            api_key, version, correlation_id = await connection.read_request()
+            asked.append(api_key)
+            if api_key == k01.FetchRequest.KEY:
+                response: Any = answer(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+            else:
+                found = k02.ListOffsetsPartitionResponse(partition_index=0, offset=0)
+                topics = [k02.ListOffsetsTopicResponse(name="t", partitions=[found])]
+                response = k02.ListOffsetsResponse(topics=topics)
+            await connection.answer(response, version, correlation_id)
+
+    monkeypatch.setattr(Fetcher, "_take_if_short", take_and_give_up)
+    async with following(out_of_range, out_of_range) as (rig, _):
+        await rig.apply(*topic("t", 2, replicas=(1, 2)))
+        await trio.sleep(0.02)
+    assert len(given_up) == 1
+    # The end of the leader's log, and its start.
+    assert asked == [1, 2, 2]
