@@ -333,7 +333,7 @@ class ProduceHandler(Handler):
             on_expired=self._count_expired,
         )
         keys = [each.partition.topic_partition for each in pending]
-        self._replicas.produce_purgatory.try_complete_else_watch(operation, keys)
+        self._replicas.produce_purgatory.try_complete_else_watch(operation, keys, has_looked=True)
 
     def _finished(self, answer: ProduceResponse, context: RequestContext) -> ProduceResponse:
         """The answer, with the way to the right leader for whoever came to the wrong one."""

@@ -163,7 +163,7 @@ class FetchHandler(Handler):
         else:
             found = [partition for _, partition, _ in result.reads if partition is not None]
             keys = list(dict.fromkeys(partition.topic_partition for partition in found))
-        self._replicas.fetch_purgatory.try_complete_else_watch(operation, keys)
+        self._replicas.fetch_purgatory.try_complete_else_watch(operation, keys, has_looked=True)
 
     def answer(self, fetch: _Fetch, result: FetchResult) -> None:
         """Answer with what was read; later, if some of it has to be brought to memory."""

@@ -12,11 +12,16 @@ stands apart: a throttle delays the next request, not this one.
 
 The network knows the moments and records each request once, whatever became of it; the layer above
 knows which API it was and says so by handing over a RequestRecorder.
+
+Requests are counted at once. Their times are noted, and entered into the eight histograms of a name
+a hundred requests at a time or when somebody reads them: one by one that was 6 % of the processor
+time of a record that three brokers have to get.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
 from kraftpy.observe.metrics import Histogram, Meter, MetricName, MetricRegistry, Tags
 
@@ -36,8 +41,7 @@ class RequestTimes(NamedTuple):
     throttle_ms: int
 
 
-# What lies between the moments, in their order, and the total.
-_SpansMs: TypeAlias = tuple[float, float, float, float, float, float]
+_NOTED_REQUESTS: Final = 100
 
 
 class RequestRecorder(Protocol):
@@ -47,51 +51,27 @@ class RequestRecorder(Protocol):
 class ApiMetrics:
     """The metrics of one `request=` name."""
 
-    __slots__ = (
-        "_errors",
-        "_local",
-        "_name",
-        "_queue",
-        "_registry",
-        "_remote",
-        "_request_bytes",
-        "_requests",
-        "_response_queue",
-        "_send",
-        "_throttle",
-        "_total",
-    )
+    __slots__ = ("_errors", "_histograms", "_name", "_registry", "_requests")
 
     def __init__(self, registry: MetricRegistry, name: str) -> None:
         self._registry = registry
         self._name = name
         self._requests: dict[int, Meter] = {}
         self._errors: dict[str, Meter] = {}
-        self._queue = self._histogram("RequestQueueTimeMs")
-        self._local = self._histogram("LocalTimeMs")
-        self._remote = self._histogram("RemoteTimeMs")
-        self._throttle = self._histogram("ThrottleTimeMs")
-        self._response_queue = self._histogram("ResponseQueueTimeMs")
-        self._send = self._histogram("ResponseSendTimeMs")
-        self._total = self._histogram("TotalTimeMs")
-        self._request_bytes = self._histogram("RequestBytes")
+        # In the order of `_columns`.
+        self._histograms = [self._histogram(each) for each in _HISTOGRAMS]
 
-    def record(self, version: int, times: RequestTimes, spans: _SpansMs) -> None:
-        left = times.left
+    def mark(self, version: int, now: float) -> None:
+        """Count a request."""
         meter = self._requests.get(version)
         if meter is None:
-            meter = self._meter("RequestsPerSec", (("version", str(version)),), left)
+            meter = self._meter("RequestsPerSec", (("version", str(version)),), now)
             self._requests[version] = meter
-        meter.mark(left)
-        queue, local, remote, response_queue, send, total = spans
-        self._queue.update(queue)
-        self._local.update(local)
-        self._remote.update(remote)
-        self._response_queue.update(response_queue)
-        self._send.update(send)
-        self._total.update(total)
-        self._throttle.update(times.throttle_ms)
-        self._request_bytes.update(times.request_bytes)
+        meter.mark(now)
+
+    def enter(self, columns: Sequence[Sequence[float]]) -> None:
+        for histogram, values in zip(self._histograms, columns, strict=True):
+            histogram.update_all(values)
 
     def mark_error(self, error: str, now: float, count: int = 1) -> None:
         """Count an error code of an answer by its name; NONE counts too, as in Kafka."""
@@ -111,27 +91,55 @@ class ApiMetrics:
         return MetricName("kafka.network", "RequestMetrics", name, (("request", self._name), *tags))
 
 
+_HISTOGRAMS: Final = (
+    *("RequestQueueTimeMs", "LocalTimeMs", "RemoteTimeMs", "ResponseQueueTimeMs"),
+    *("ResponseSendTimeMs", "TotalTimeMs", "RequestBytes", "ThrottleTimeMs"),
+)
+
+
+def _columns(noted: Sequence[RequestTimes]) -> Sequence[Sequence[float]]:
+    """What each of the histograms gets of some requests."""
+    arrived, served, handled, answered, taken, left, request_bytes, throttle_ms = zip(
+        *noted, strict=True
+    )
+    spans = (
+        *((arrived, served), (served, handled), (handled, answered)),
+        *((answered, taken), (taken, left), (arrived, left)),
+    )
+    return (
+        *(
+            [max(0.0, (end - start) * 1000) for start, end in zip(*span, strict=True)]
+            for span in spans
+        ),
+        request_bytes,
+        throttle_ms,
+    )
+
+
 class _Recorder:
     """Records one version of an API, under one or two names."""
 
-    __slots__ = ("_metrics", "_version")
+    __slots__ = ("_metrics", "_noted", "_version")
 
     def __init__(self, metrics: tuple[ApiMetrics, ...], version: int) -> None:
         self._metrics = metrics
         self._version = version
+        self._noted: list[RequestTimes] = []
 
     def record(self, times: RequestTimes) -> None:
-        arrived, served, handled, answered, taken, left, _, _ = times
-        spans = (
-            max(0.0, (served - arrived) * 1000),
-            max(0.0, (handled - served) * 1000),
-            max(0.0, (answered - handled) * 1000),
-            max(0.0, (taken - answered) * 1000),
-            max(0.0, (left - taken) * 1000),
-            max(0.0, (left - arrived) * 1000),
-        )
         for metrics in self._metrics:
-            metrics.record(self._version, times, spans)
+            metrics.mark(self._version, times.left)
+        self._noted.append(times)
+        if len(self._noted) >= _NOTED_REQUESTS:
+            self.enter()
+
+    def enter(self) -> None:
+        """What was noted into the histograms."""
+        if self._noted:
+            columns = _columns(self._noted)
+            self._noted.clear()
+            for metrics in self._metrics:
+                metrics.enter(columns)
 
 
 class RequestMetrics:
@@ -143,6 +151,11 @@ class RequestMetrics:
         self._registry = registry
         self._apis: dict[str, ApiMetrics] = {}
         self._recorders: dict[tuple[str, int, str | None], _Recorder] = {}
+        registry.before_reading(self._enter)
+
+    def _enter(self) -> None:
+        for recorder in self._recorders.values():
+            recorder.enter()
 
     def api(self, name: str) -> ApiMetrics:
         metrics = self._apis.get(name)

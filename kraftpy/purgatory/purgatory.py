@@ -125,14 +125,18 @@ class Purgatory(Generic[_Operation]):
         """Operations in the timer."""
         return self.timer.size
 
-    def try_complete_else_watch(self, operation: _Operation, keys: Sequence[Hashable]) -> bool:
+    def try_complete_else_watch(
+        self, operation: _Operation, keys: Sequence[Hashable], *, has_looked: bool = False
+    ) -> bool:
         """Complete `operation` now, or let it wait for events of `keys` and for its timeout.
 
-        True if this call completed it. After `shutdown` nothing waits: it expires at once.
+        True if this call completed it. After `shutdown` nothing waits: it expires at once. A caller
+        that `has_looked` by its own means a moment ago saves the first look; the one behind the
+        registration is always made.
         """
         assert_always(keys, "purgatory.no-keys", purgatory=self.name)
         assert_always(operation.keeper is None, "purgatory.watched-before", purgatory=self.name)
-        if operation.try_complete():
+        if not has_looked and operation.try_complete():
             return True
         if self._is_shut_down:
             operation.run()

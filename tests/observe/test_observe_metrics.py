@@ -7,6 +7,8 @@ import math
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kraftpy.observe.metrics import (
     Counter,
@@ -16,6 +18,7 @@ from kraftpy.observe.metrics import (
     MetricRegistry,
 )
 from kraftpy.observe.prometheus import exposition
+from kraftpy.observe.request_metrics import RequestMetrics, RequestTimes
 
 TOTAL = MetricName("kafka.network", "RequestMetrics", "TotalTimeMs", (("request", "Produce"),))
 
@@ -166,3 +169,62 @@ def test_counters_and_gauges_by_hand() -> None:
     gauge = registry.get(TOTAL)
     assert gauge is not None
     assert "kafka_network_requestmetrics_totaltimems" in exposition(registry)
+
+
+@given(
+    st.lists(st.integers(1, 2_500) | st.sampled_from((1, 1_023, 1_024, 1_025)), max_size=6),
+    st.randoms(use_true_random=False),
+)
+def test_many_samples_at_once_are_as_one_by_one(sizes: list[int], rng: random.Random) -> None:
+    at_once, one_by_one = Histogram(), Histogram()
+    for size in sizes:
+        values = [rng.uniform(-5, 5) for _ in range(size)]
+        at_once.update_all(values)
+        for value in values:
+            one_by_one.update(value)
+        assert at_once._samples == one_by_one._samples
+        assert at_once.count == one_by_one.count
+        assert at_once.sum == pytest.approx(one_by_one.sum)
+        assert (at_once.minimum, at_once.maximum) == (one_by_one.minimum, one_by_one.maximum)
+
+
+def request_at(second: float) -> RequestTimes:
+    return RequestTimes(
+        arrived=second,
+        served=second + 0.001,
+        handled=second + 0.003,
+        answered=second + 0.006,
+        taken=second + 0.010,
+        left=second + 0.015,
+        request_bytes=77,
+        throttle_ms=8,
+    )
+
+
+@pytest.mark.parametrize("count", [1, 99, 100, 101, 250])
+def test_the_times_of_requests_are_there_when_somebody_reads(count: int) -> None:
+    """NET-60, NET-61: however many were noted since, under both names of a fetch."""
+    registry = MetricRegistry()
+    recorder = RequestMetrics(registry).recorder("Fetch", 12, also="FetchFollower")
+    for number in range(count):
+        recorder.record(request_at(float(number)))
+    for request in ("Fetch", "FetchFollower"):
+        for name, mean in {
+            "RequestQueueTimeMs": 1,
+            "LocalTimeMs": 2,
+            "RemoteTimeMs": 3,
+            "ResponseQueueTimeMs": 4,
+            "ResponseSendTimeMs": 5,
+            "TotalTimeMs": 15,
+            "RequestBytes": 77,
+            "ThrottleTimeMs": 8,
+        }.items():
+            full_name = MetricName("kafka.network", "RequestMetrics", name, (("request", request),))
+            histogram = registry.get(full_name)
+            assert isinstance(histogram, Histogram)
+            assert histogram.count == count
+            assert histogram.mean == pytest.approx(mean)
+    text = exposition(registry)
+    recorder.record(request_at(1_000.0))
+    assert f'totaltimems_count{{request="Fetch"}} {count}' in text
+    assert f'totaltimems_count{{request="Fetch"}} {count + 1}' in exposition(registry)

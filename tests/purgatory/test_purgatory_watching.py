@@ -67,6 +67,25 @@ def test_what_is_not_true_waits() -> None:
     assert place.problems() == []
 
 
+def test_who_has_looked_is_spared_the_first_look_only() -> None:
+    """PUR-33, PUR-34: what has come true since is seen by the look behind the registration."""
+    place = Place()
+    looks: list[int] = []
+
+    def condition() -> bool:
+        looks.append(place.purgatory.purgatory_size)
+        return len(looks) == 2
+
+    waits = Waiting(condition=condition)
+    assert not place.purgatory.try_complete_else_watch(waits, ["key"], has_looked=True)
+    assert looks == [1]
+    assert place.purgatory.try_complete_else_watch(
+        Waiting(condition=condition), ["key"], has_looked=True
+    )
+    assert looks == [1, 2]
+    assert place.purgatory.delayed_count == 1
+
+
 @pytest.mark.parametrize("key", ["a", "b", "c"])
 def test_any_of_its_keys_completes_it(key: str) -> None:
     """PUR-34, PUR-28, PUR-40"""
