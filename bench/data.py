@@ -6,7 +6,9 @@ ratio is the result. A line begins when neither cluster works any more: a JVM co
 for seconds after a load, and on two processors that would be measured as the other's slowness (it
 was: a fifth of the rate, for the first line behind Kafka's). Kafka is cold, as after a start; with
 DATA_PASSES=3 the third pass shows it warm, and with DATA_PASSES=0 it is left at start and memory.
-DATA_MB is the size of a throughput line, DATA_MESSAGES the count of a latency line.
+DATA_MB is the size of a throughput line, DATA_MESSAGES the count of a latency line. One cold line
+takes a second or two and differs by a third from run to run: DATA_RUNS=5 starts both clusters anew
+five times, and shows the median of the ratios with the least and the largest.
 
 - time from the start of the processes until all brokers are in the metadata, memory idle and loaded
 - produce of 1,000 B with acks=all to 1 and to 6 partitions, and consuming that without a group
@@ -21,6 +23,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -30,6 +33,7 @@ from bench._peers import Cluster, kafka_cluster, kraftpy_cluster
 MEGABYTES = int(os.environ.get("DATA_MB", "200"))
 MESSAGES = int(os.environ.get("DATA_MESSAGES", "1000"))
 PASSES = int(os.environ.get("DATA_PASSES", "1"))
+RUNS = int(os.environ.get("DATA_RUNS", "1"))
 NODES = tuple(int(text) for text in os.environ.get("DATA_NODES", "1,3").split(","))
 MESSAGE_BYTES = 1_000
 # Half a second is short enough to be disturbed by anything, so the best is shown beside the first.
@@ -48,6 +52,8 @@ BULK = {
     "queue.buffering.max.messages": 10_000_000,
     "queue.buffering.max.kbytes": 2_000_000,
 }
+# By line, of all runs so far.
+ratios: dict[str, list[float]] = {}
 AT_ONCE = {"acks": "all", "linger.ms": 0}
 # With its default a consumer whose queue is full does nothing for a second, and it is chance which
 # of the servers that hits, and how often.
@@ -79,9 +85,17 @@ class Spent:
 def main() -> None:
     print(f"   load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors", flush=True)
     for nodes in NODES:
-        print(f"   {nodes} nodes, {nodes} replicas: kraftpy, Kafka, ratio", flush=True)
-        with kraftpy_cluster(nodes) as ours, kafka_cluster(nodes) as kafka:
-            measure(ours, kafka, nodes)
+        ratios.clear()
+        for number in range(1, RUNS + 1):
+            run = f", run {number} of {RUNS}" if RUNS > 1 else ""
+            print(f"   {nodes} nodes, {nodes} replicas{run}: kraftpy, Kafka, ratio", flush=True)
+            with kraftpy_cluster(nodes) as ours, kafka_cluster(nodes) as kafka:
+                measure(ours, kafka, nodes)
+        if RUNS > 1:
+            print(f"   {nodes} nodes, {RUNS} runs: median of the ratios, least, largest")
+            for line, values in ratios.items():
+                middle, least, largest = median(values), min(values), max(values)
+                print(f"     {line:44} {middle:8.2f} x {least:8.2f} {largest:8.2f}", flush=True)
     print(f"   load average {os.getloadavg()[0]:.1f}")
 
 
@@ -270,5 +284,6 @@ def deliver(cluster: Cluster, topic: str) -> list[float]:
 
 def show(line: str, values: Sequence[float]) -> None:
     ours, kafka = values
+    ratios.setdefault(line, []).append(ours / kafka)
     shown = [f"{value:,.0f}" if value >= 100 else f"{value:.2f}" for value in values]
     print(f"     {line:44} {shown[0]:>9} {shown[1]:>9} {ours / kafka:8.2f} x", flush=True)
