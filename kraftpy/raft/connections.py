@@ -87,11 +87,12 @@ class Connections:
         """Give up what got no answer; the nodes that did not answer."""
         # After every input, and as a rule there is nothing to do.
         expired = []
-        for node_id, outstanding in self._outstanding.items():
-            if now_ms >= outstanding.expires_ms:
-                expired.append(node_id)
-        for node_id in expired:
-            del self._outstanding[node_id]
+        if self._outstanding:
+            for node_id, outstanding in self._outstanding.items():
+                if now_ms >= outstanding.expires_ms:
+                    expired.append(node_id)
+            for node_id in expired:
+                del self._outstanding[node_id]
         if self._backoff_until:
             for node_id in [each for each, until in self._backoff_until.items() if now_ms >= until]:
                 del self._backoff_until[node_id]
@@ -102,8 +103,12 @@ class Connections:
         self._backoff_until.clear()
 
     def next_deadline_ms(self) -> int | None:
-        earliest = min(self._backoff_until.values(), default=None)
+        earliest: int | None = None
         for outstanding in self._outstanding.values():
             if earliest is None or outstanding.expires_ms < earliest:
                 earliest = outstanding.expires_ms
+        if self._backoff_until:
+            until_ms = min(self._backoff_until.values())
+            if earliest is None or until_ms < earliest:
+                earliest = until_ms
         return earliest

@@ -323,7 +323,7 @@ class RaftCore:
             case Leader():
                 self._poll_leader(role)
             case Unattached():
-                if quorum.may_campaign and quorum.now_ms >= role.election_deadline_ms:
+                if quorum.now_ms >= role.election_deadline_ms and quorum.may_campaign:
                     quorum.become_prospective()
                 else:
                     self._find_leader()
@@ -337,7 +337,7 @@ class RaftCore:
     def _poll_follower(self, role: Follower) -> None:
         quorum = self.quorum
         now_ms = quorum.now_ms
-        if quorum.may_campaign and now_ms >= role.fetch_deadline_ms:
+        if now_ms >= role.fetch_deadline_ms and quorum.may_campaign:
             quorum.become_prospective()
             return
         if quorum.connections.fetches_anywhere(now_ms):
@@ -388,21 +388,21 @@ class RaftCore:
         quorum = self.quorum
         role = quorum.role
         deadlines = [quorum.connections.next_deadline_ms()]
-        if not self._is_down:
+        if quorum.shutdown_deadline_ms is not None and not self._is_down:
             deadlines.append(quorum.shutdown_deadline_ms)
         match role:
+            case Follower():
+                if quorum.now_ms < role.fetch_deadline_ms or quorum.may_campaign:
+                    deadlines.append(role.fetch_deadline_ms)
+                deadlines.append(self._discovery.next_deadline_ms())
             case Leader():
-                deadlines += [
+                deadlines += (
                     role.begin_epoch_deadline_ms,
                     self._replication.next_deadline_ms(),
                     self._membership.next_deadline_ms(),
-                ]
-                if len(quorum.voters.latest) > 1 or not quorum.is_voter:
+                )
+                if len(quorum.voters.latest.ids) > 1 or not quorum.is_voter:
                     deadlines.append(role.check_quorum_deadline_ms)
-            case Follower():
-                if quorum.may_campaign or quorum.now_ms < role.fetch_deadline_ms:
-                    deadlines.append(role.fetch_deadline_ms)
-                deadlines.append(self._discovery.next_deadline_ms())
             case Unattached():
                 if quorum.may_campaign:
                     deadlines.append(role.election_deadline_ms)

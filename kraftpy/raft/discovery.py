@@ -77,8 +77,9 @@ class Discovery:
     def note_contact(self, node_id: int) -> None:
         """A node has spoken: it lives, and counts among those that can be reached."""
         quorum = self._quorum
-        node_id = self._voter_id(node_id)
         role = quorum.role
+        if node_id <= _FIRST_BOOTSTRAP_ID:
+            node_id = self._voter_id(node_id)
         if isinstance(role, Follower) and node_id == quorum.election.leader_id:
             role.leader_is_dead = False
         if (

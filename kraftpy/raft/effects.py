@@ -63,6 +63,7 @@ class Reply:
     after: int
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class PersistElection:
     """Write `quorum-state`."""
@@ -131,6 +132,7 @@ class DeleteSnapshots:
     snapshot_ids: tuple[SnapshotId, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class HighWatermarkAdvanced:
     """Everything below this offset is committed; hand it to the state machine."""
@@ -157,6 +159,7 @@ class LeadershipLost:
     epoch: int
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Proposed:
     """The proposal is in the leader's log and ends at this offset; commit will tell the rest."""

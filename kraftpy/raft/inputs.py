@@ -123,6 +123,7 @@ class PeerUnreachable:
     node_id: int
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Persisted:
     """Everything with this token or a lower one is on the disk to stay."""
@@ -135,6 +136,7 @@ class TimeAdvanced:
     """Nothing happened but time."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Propose:
     """The state machine wants these record values appended as one batch of `epoch`."""

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kraftpy.log.epochs import LeaderEpochCache
 from kraftpy.raft.effects import (
@@ -28,7 +28,7 @@ from kraftpy.raft.effects import (
 from kraftpy.raft.election_state import ElectionState
 from kraftpy.raft.log_state import BOOTSTRAP_SNAPSHOT, Batch, SnapshotId
 from kraftpy.raft.quorum import RecoveredState, learn_control_records
-from kraftpy.raft.snapshot_content import read_snapshot_head
+from kraftpy.raft.snapshot_content import SnapshotHead, read_snapshot_head
 from kraftpy.raft.voters import BOOTSTRAP_OFFSET, History, VoterSet
 from kraftpy.world import Buffer, assert_always
 
@@ -44,6 +44,8 @@ StorageEffect: TypeAlias = (
     | InstallSnapshot
     | DeleteSnapshots
 )
+# A tuple, because a union would be made anew for each effect.
+_WITH_TOKEN: Final = (PersistElection, AppendLog, TruncateLog, InstallSnapshot)
 _base_offset = attrgetter("base_offset")
 
 
@@ -120,6 +122,7 @@ class LogImage:
 class MemoryStorage:
     __slots__ = (
         "_download",
+        "_head",
         "_pending",
         "_silent",
         "durable",
@@ -140,6 +143,8 @@ class MemoryStorage:
         self._download = bytearray()
         # Control batches, by offset, that were read before and say nothing of voters or versions.
         self._silent: dict[int, Batch] = {}
+        # The snapshot whose head was read last, and what it says.
+        self._head: tuple[bytes, SnapshotHead] | None = None
 
     # Effects.
 
@@ -159,7 +164,7 @@ class MemoryStorage:
             case _:
                 self.log.apply(effect, bytes(self._download))
         token = 0
-        if isinstance(effect, PersistElection | AppendLog | TruncateLog | InstallSnapshot):
+        if isinstance(effect, _WITH_TOKEN):
             token = effect.token
         elif self._pending:
             token = self._pending[-1][0]
@@ -269,7 +274,7 @@ class MemoryStorage:
         kraft_versions = History(0)
         first = min(log.snapshots, default=None)
         if first is not None and first.end_offset == log.start_offset:
-            head = read_snapshot_head(log.snapshots[first])
+            head = self._head_of(log.snapshots[first])
             offset = BOOTSTRAP_OFFSET if first == BOOTSTRAP_SNAPSHOT else first.end_offset - 1
             if head.voters is not None:
                 voters = History(head.voters, offset)
@@ -286,3 +291,8 @@ class MemoryStorage:
             if known == (voters.latest_offset, kraft_versions.latest_offset):
                 silent[batch.base_offset] = batch
         return voters, kraft_versions
+
+    def _head_of(self, snapshot: bytes) -> SnapshotHead:
+        if self._head is None or self._head[0] is not snapshot:
+            self._head = snapshot, read_snapshot_head(snapshot)
+        return self._head[1]

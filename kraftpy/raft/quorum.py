@@ -208,9 +208,9 @@ class Quorum:
     def leader_endpoints(self) -> tuple[Endpoint, ...]:
         """Where the leader of this epoch listens, as far as that is known."""
         role = self.role
-        if isinstance(role, Leader | Resigned):
+        if isinstance(role, (Leader, Resigned)):
             return self.config.endpoints
-        if isinstance(role, Follower | Prospective) and role.leader_endpoints:
+        if isinstance(role, (Follower, Prospective)) and role.leader_endpoints:
             return role.leader_endpoints
         return self._voter_endpoints(self.election.leader_id)
 

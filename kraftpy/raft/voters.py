@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kraftpy.protocol.ids import ZERO_UUID, Uuid
 from kraftpy.protocol.schema import control_records as records
-from kraftpy.world import assert_always
+from kraftpy.world import assert_always, quickly_made
 
 __all__ = ["BOOTSTRAP_OFFSET", "Endpoint", "History", "ReplicaKey", "Voter", "VoterSet"]
 
@@ -28,6 +28,7 @@ T = TypeVar("T")
 BOOTSTRAP_OFFSET = -1
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, order=True)
 class Endpoint:
     """Where a node listens, under the name of the listener."""
