@@ -49,6 +49,7 @@ from kraftpy.sim.cluster_swarm import ClusterSwarm
 from kraftpy.sim.cluster_truth import ClusterTruth
 from kraftpy.sim.kernel import EventHeap
 from kraftpy.sim.quorum_invariants import InvariantViolated
+from kraftpy.sim.quorum_network import node_id_of
 from kraftpy.sim.quorum_node import QuorumNode
 from kraftpy.world import Random as RandomPort
 
@@ -254,8 +255,7 @@ class SimulatedController(MetadataNode):
                     self.node.feed(inputs.Resign(effect.epoch), "resign")
                 case ProbeBroker():
                     heard = partial(self._probed, self.node.incarnation, effect.broker_id)
-                    target_id = int(effect.host.removeprefix("node"))
-                    self._network.probe(self.node_id, target_id, heard)
+                    self._network.probe(self.node_id, node_id_of(effect.host), heard)
 
     def _append(self, effect: AppendRecords) -> bool:
         proposal = inputs.Propose(effect.base_offset, effect.epoch, effect.values)

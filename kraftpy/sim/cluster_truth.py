@@ -138,7 +138,7 @@ class ClusterTruth:
     def note_event(self, now_us: int, kind: str, place: int, number: int) -> None:
         """Something has happened, and everything that follows from it was checked."""
         self.quorum.checked_steps += 1
-        self._digest.record(now_us, kind, str(place), b"%d" % number)
+        self._digest.record(now_us, kind, place, b"%d" % number)
 
     def image_at(self, offset: int) -> MetadataImage:
         return self._images[offset]

@@ -40,7 +40,7 @@ class EventDigest:
         self._window = window
         self._window_events: list[str] = []
 
-    def record(self, time: float, kind: str, place: str, data: bytes) -> None:
+    def record(self, time: float, kind: str, place: str | int, data: bytes) -> None:
         """Take one event: when, what and where it happened, and the bytes that came with it."""
         line = f"{time!r}\t{kind}\t{place}\t{len(data)}\n"
         self._hash.update(line.encode() + data)

@@ -7,7 +7,7 @@ never is.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.raft import effects as fx
@@ -18,7 +18,7 @@ from kraftpy.sim.quorum_node import Asker, QuorumNode
 from kraftpy.sim.quorum_swarm import QuorumSwarm
 from kraftpy.world.memory_rng import MemoryRng
 
-__all__ = ["OPERATOR", "QuorumNetwork", "host_of"]
+__all__ = ["OPERATOR", "QuorumNetwork", "host_of", "node_id_of"]
 
 # Who asks for voter changes; it does not listen to answers.
 OPERATOR = -1
@@ -27,6 +27,12 @@ _DELAY_LIMIT = 20
 
 def host_of(node_id: int) -> str:
     return f"node{node_id}"
+
+
+@cache
+def node_id_of(host: str) -> int:
+    """The node that listens there."""
+    return int(host.removeprefix("node"))
 
 
 class QuorumNetwork:
@@ -55,7 +61,7 @@ class QuorumNetwork:
         return swarm.delay_min_us + int(min(delay, swarm.delay_mean_us * _DELAY_LIMIT))
 
     def request(self, sender: QuorumNode, send: fx.Send) -> None:
-        receiver = self.nodes[int(send.address.host.removeprefix("node"))]
+        receiver = self.nodes[node_id_of(send.address.host)]
         asker = Asker(sender.node_id, sender.incarnation, send.correlation_id, send.node_id)
         if (sender.node_id, receiver.node_id) in self.cuts:
             return

@@ -40,6 +40,7 @@ _FOR_THE_MACHINE: Final = (
     fx.ProposalRefused,
 )
 _SYNC_LIMIT_US = 3_000_000
+_TIME_ADVANCED: Final = inputs.TimeAdvanced()
 
 
 class Asker(NamedTuple):
@@ -203,7 +204,7 @@ class QuorumNode:
         inbox, self.inbox = self.inbox, []
         for event in inbox:
             self.feed(event, "late")
-        self.feed(inputs.TimeAdvanced(), "resume")
+        self.feed(_TIME_ADVANCED, "resume")
         if self.machine is not None:
             self.machine.resumed()
 
@@ -252,7 +253,7 @@ class QuorumNode:
         self.digest.record(
             self._heap.now_us,
             kind,
-            str(self.node_id),
+            self.node_id,
             b"%d %d %d %d" % (election.epoch, log.end_offset, log.high_watermark, len(effects)),
         )
         if not self._syncing and storage.last_token > storage.durable_token:
@@ -330,10 +331,12 @@ class QuorumNode:
         self.feed(inputs.Persisted(token), "persisted")
         if incarnation != self.incarnation:
             return
-        ready = [each for each in self._waiting if each[0].after <= token]
-        self._waiting = [each for each in self._waiting if each[0].after > token]
-        for effect, said in ready:
-            self._say(effect, said)
+        waiting = self._waiting
+        if waiting:
+            self._waiting = [each for each in waiting if each[0].after > token]
+            for effect, said in waiting:
+                if effect.after <= token:
+                    self._say(effect, said)
 
     # Messages.
 
@@ -368,12 +371,15 @@ class QuorumNode:
         heap = self._heap
         if deadline_ms <= core.quorum.now_ms:
             self._invariants.check_deadline(self.key, deadline_ms, core.quorum.now_ms)
-        due_us = max(int((deadline_ms + 1) * 1_000 / self.rate), heap.now_us + 1)
-        if self._timer_us <= heap.now_us or due_us < self._timer_us:
+        now_us = heap.now_us
+        due_us = int((deadline_ms + 1) * 1_000 / self.rate)
+        if due_us <= now_us:
+            due_us = now_us + 1
+        if self._timer_us <= now_us or due_us < self._timer_us:
             self._timer_us = due_us
-            heap.plan(due_us - heap.now_us, partial(self._on_timer, self.incarnation, due_us))
+            heap.plan(due_us - now_us, partial(self._on_timer, self.incarnation, due_us))
 
     def _on_timer(self, incarnation: int, due_us: int) -> None:
         if incarnation == self.incarnation and due_us == self._timer_us and not self.paused:
             self._timer_us = -1
-            self.feed(inputs.TimeAdvanced(), "timer")
+            self.feed(_TIME_ADVANCED, "timer")
