@@ -12,11 +12,10 @@ the like on this sign.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, compress, islice
 from operator import is_not
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kraftpy.metadata.image import (
     ConfigResource,
@@ -40,6 +39,7 @@ from kraftpy.protocol.ids import Uuid
 
 __all__ = ["ImageChanges", "PartitionChange", "TopicChange"]
 
+T = TypeVar("T")
 V = TypeVar("V")
 
 
@@ -76,6 +76,24 @@ class TopicChange(NamedTuple):
             yield PartitionChange(topic, number, None, new[number])
 
 
+class _part(Generic[T]):  # noqa: N801 (it stands where a decorator does)
+    """A part that is computed once, when it is asked for first.
+
+    functools.cached_property takes a lock for that, up to Python 3.11, and parts are many.
+    """
+
+    __slots__ = ("_compute", "_name")
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+
+    def __get__(self, changes: ImageChanges, owner: type[ImageChanges]) -> T:
+        # What it leaves on the instance is found there from now on.
+        value = vars(changes)[self._name] = self._compute(changes)
+        return value
+
+
 class ImageChanges:
     """Everything that differs between `before` and `after`, each part computed when asked for."""
 
@@ -83,7 +101,7 @@ class ImageChanges:
         self.before = before
         self.after = after
 
-    @cached_property
+    @_part
     def topics(self) -> tuple[TopicChange, ...]:
         """Topics in the order of their names.
 
@@ -98,7 +116,7 @@ class ImageChanges:
                 changes.append(TopicChange(before, after))
         return tuple(changes)
 
-    @cached_property
+    @_part
     def _partitions(self) -> tuple[PartitionChange, ...]:
         return tuple([change for topic in self.topics for change in topic.partitions()])
 
@@ -115,53 +133,53 @@ class ImageChanges:
             for name in _PARTS:
                 # As if it had been computed.
                 vars(part)[name] = ()
-            part._partitions = taken
+            vars(part)["_partitions"] = taken
             yield part
             taken = following
         last = ImageChanges(self.before, self.after)
-        last._partitions = taken
+        vars(last)["_partitions"] = taken
         yield last
 
-    @cached_property
+    @_part
     def pending_deletions(self) -> tuple[Change[Uuid, PendingDeletionRecord], ...]:
         return _real_changes(self.before.pending_deletions, self.after.pending_deletions)
 
-    @cached_property
+    @_part
     def brokers(self) -> tuple[Change[int, RegisterBrokerRecord], ...]:
         return _real_changes(self.before.brokers, self.after.brokers)
 
-    @cached_property
+    @_part
     def controllers(self) -> tuple[Change[int, RegisterControllerRecord], ...]:
         return _real_changes(self.before.controllers, self.after.controllers)
 
-    @cached_property
+    @_part
     def features(self) -> tuple[Change[str, int], ...]:
         return _real_changes(self.before.features, self.after.features)
 
-    @cached_property
+    @_part
     def configs(self) -> tuple[Change[ConfigResource, Mapping[str, str]], ...]:
         """Resources whose settings were set, also if nothing in them differs."""
         return tuple(self.before.configs.differences(self.after.configs))
 
-    @cached_property
+    @_part
     def client_quotas(self) -> tuple[Change[QuotaKey, EntityQuotas], ...]:
         return _real_changes(self.before.client_quotas, self.after.client_quotas)
 
-    @cached_property
+    @_part
     def access_control_entries(self) -> tuple[Change[Uuid, AccessControlEntryRecord], ...]:
         return _real_changes(self.before.access_control_entries, self.after.access_control_entries)
 
-    @cached_property
+    @_part
     def scram_credentials(self) -> tuple[Change[ScramUser, UserScramCredentialRecord], ...]:
         return _real_changes(self.before.scram_credentials, self.after.scram_credentials)
 
-    @cached_property
+    @_part
     def delegation_tokens(self) -> tuple[Change[str, DelegationTokenRecord], ...]:
         return _real_changes(self.before.delegation_tokens, self.after.delegation_tokens)
 
 
 _PARTS: Final = tuple(
-    name for name, value in vars(ImageChanges).items() if isinstance(value, cached_property)
+    name for name, value in vars(ImageChanges).items() if isinstance(value, _part)
 )
 
 

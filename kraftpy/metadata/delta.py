@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from kraftpy.metadata import records
 from kraftpy.metadata.image import (
@@ -48,6 +48,7 @@ class MetadataDelta:
         "_brokers",
         "_configs",
         "_controllers",
+        "_drafts",
         "_features",
         "_held",
         "_is_snapshot",
@@ -78,6 +79,19 @@ class MetadataDelta:
         self._acls = Draft(image.access_control_entries)
         self._scram = Draft(image.scram_credentials)
         self._tokens = Draft(image.delegation_tokens)
+        self._drafts: tuple[Draft[Any, Any], ...] = (
+            self._features,
+            self._brokers,
+            self._controllers,
+            self._topics.topics,
+            self._topics.names,
+            self._topics.deletions,
+            self._configs,
+            self._quotas,
+            self._acls,
+            self._scram,
+            self._tokens,
+        )
 
     def replay(self, record: MetadataRecord) -> None:
         """Let `record` happen, or raise ReplayError and change nothing."""
@@ -90,21 +104,26 @@ class MetadataDelta:
         return self._fold(provenance)
 
     def _fold(self, provenance: Provenance) -> MetadataImage:
-        self._topics.seal()
+        topics = self._topics
+        topics.seal()
+        # Most of the time one or two of them have changed.
+        for draft in self._drafts:
+            if draft.changes:
+                draft.sealed()
         return MetadataImage(
             provenance=provenance,
-            features=self._features.sealed(),
-            brokers=self._brokers.sealed(),
-            controllers=self._controllers.sealed(),
-            topics=self._topics.topics.sealed(),
-            topic_names=self._topics.names.sealed(),
-            pending_deletions=self._topics.deletions.sealed(),
-            configs=self._configs.sealed(),
-            client_quotas=self._quotas.sealed(),
+            features=self._features.base,
+            brokers=self._brokers.base,
+            controllers=self._controllers.base,
+            topics=topics.topics.base,
+            topic_names=topics.names.base,
+            pending_deletions=topics.deletions.base,
+            configs=self._configs.base,
+            client_quotas=self._quotas.base,
             producer_ids=self._producer_ids,
-            access_control_entries=self._acls.sealed(),
-            scram_credentials=self._scram.sealed(),
-            delegation_tokens=self._tokens.sealed(),
+            access_control_entries=self._acls.base,
+            scram_credentials=self._scram.base,
+            delegation_tokens=self._tokens.base,
         )
 
     # Brokers and controllers.

@@ -34,7 +34,7 @@ from kraftpy.metadata.replay_error import ReplayError
 from kraftpy.records.batch import RecordBatch
 from kraftpy.records.errors import RecordDataError
 from kraftpy.records.reader import Record
-from kraftpy.world import InternalInvariant, assert_always
+from kraftpy.world import InternalInvariant, assert_always, quickly_made
 
 __all__ = ["LoaderFault", "Manifest", "MetadataLoader", "Publisher", "Source"]
 
@@ -47,6 +47,7 @@ class Source(Enum):
     SNAPSHOT = "snapshot"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """How an image came to be: what has been read since the one published before."""
@@ -218,11 +219,10 @@ class MetadataLoader:
             self._skip(offset, error)
         self._is_amid_batch = False
         if self._snapshot is None:
-            self._end_offset = batch.next_offset
+            last_offset = batch.last_offset
+            self._end_offset = last_offset + 1
             if not self._delta.in_transaction:
-                self._show(
-                    Provenance(batch.last_offset, batch.leader_epoch, batch.max_timestamp_ms)
-                )
+                self._show(Provenance(last_offset, batch.leader_epoch, batch.max_timestamp_ms))
 
     def _replay_record(self, batch: RecordBatch, record: Record) -> None:
         self._record_count += 1

@@ -322,6 +322,7 @@ class ProducerIdsRecord:
     next_producer_id: int
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class BrokerRegistrationChangeRecord:
     """`fenced` is 1 to fence, -1 to unfence, 0 for no change; an empty `log_dirs` is no change.

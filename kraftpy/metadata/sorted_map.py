@@ -19,8 +19,9 @@ A value is never None: in a set of changes None stands for removal.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
-from itertools import compress, starmap
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import compress
 from operator import is_, is_not, itemgetter
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -45,6 +46,10 @@ class Change(NamedTuple, Generic[K, V]):
     key: K
     before: V | None
     after: V | None
+
+
+# A Change of a triple, as Change._make gives one, without a call of Python's for each.
+_change_of: Final = partial(tuple.__new__, Change)
 
 
 class SortedMap(Generic[K, V]):
@@ -76,8 +81,12 @@ class SortedMap(Generic[K, V]):
         return self.get(key) is not None
 
     def get(self, key: K) -> V | None:
+        chunks = self._chunks
+        if len(chunks) == 1:
+            # The rule in a small cluster, and for most parts of the image of a large one.
+            return chunks[0].get(key)
         index = bisect_right(self._first_keys, key) - 1
-        return self._chunks[index].get(key) if index >= 0 else None
+        return chunks[index].get(key) if index >= 0 else None
 
     def __iter__(self) -> Iterator[K]:
         for chunk in self._chunks:
@@ -118,6 +127,10 @@ class SortedMap(Generic[K, V]):
         if not changes:
             return self
         keys = sorted(changes)
+        if len(self._chunks) == 1:
+            chunk = _changed_chunk(self._chunks[0], changes, keys)
+            if 0 < len(chunk) <= CHUNK_SIZE:
+                return SortedMap((chunk,), (next(iter(chunk)),), len(chunk))
         chunks: list[dict[K, V]] = []
         first_keys: list[K] = []
         length = self._length
@@ -182,17 +195,18 @@ class SortedMap(Generic[K, V]):
             yield from _differences(before, after)
 
 
-def _differences(before: dict[K, V], after: dict[K, V]) -> Iterator[Change[K, V]]:
+def _differences(before: dict[K, V], after: dict[K, V]) -> Iterable[Change[K, V]]:
     if [*before] == [*after]:
         # The rule: other values of the same keys, in the same order. What is shared costs nothing.
         olds, news = before.values(), after.values()
         triples = zip(before, olds, news, strict=True)
-        yield from starmap(Change, compress(triples, map(is_not, olds, news)))
-        return
+        return map(_change_of, compress(triples, map(is_not, olds, news)))
+    found = []
     for key in sorted({**before, **after}):
         old, new = before.get(key), after.get(key)
         if old is not new:
-            yield Change(key, old, new)
+            found.append(Change(key, old, new))
+    return found
 
 
 def _changed_chunk(old: dict[K, V], changes: Mapping[K, V | None], keys: list[K]) -> dict[K, V]:
@@ -230,16 +244,16 @@ def _append_chunk(chunks: list[dict[K, V]], first_keys: list[K], chunk: dict[K, 
 class Draft(Generic[K, V]):
     """A map under change: a SortedMap, and what differs from it so far."""
 
-    __slots__ = ("_base", "_changes")
+    __slots__ = ("base", "changes")
 
     def __init__(self, base: SortedMap[K, V]) -> None:
-        self._base = base
-        self._changes: dict[K, V | None] = {}
+        self.base = base
+        self.changes: dict[K, V | None] = {}
 
     def get(self, key: K) -> V | None:
-        if key in self._changes:
-            return self._changes[key]
-        return self._base.get(key)
+        if key in self.changes:
+            return self.changes[key]
+        return self.base.get(key)
 
     def __getitem__(self, key: K) -> V:
         value = self.get(key)
@@ -248,14 +262,14 @@ class Draft(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V) -> None:
-        self._changes[key] = value
+        self.changes[key] = value
 
     def remove(self, key: K) -> None:
-        self._changes[key] = None
+        self.changes[key] = None
 
     def sealed(self) -> SortedMap[K, V]:
         """Everything so far; the draft goes on from there."""
-        if self._changes:
-            self._base = self._base.updated(self._changes)
-            self._changes = {}
-        return self._base
+        if self.changes:
+            self.base = self.base.updated(self.changes)
+            self.changes = {}
+        return self.base

@@ -51,8 +51,8 @@ class TopicsDraft:
                 self.deletions.put(topic_id, pending)
             else:
                 self.deletions.remove(topic_id)
-        self._open_partitions = {}
-        self._open_deletions = {}
+        self._open_partitions.clear()
+        self._open_deletions.clear()
 
     def create(self, record: TopicRecord) -> None:
         if self.topics.get(record.name) is not None:
