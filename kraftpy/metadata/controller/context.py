@@ -189,7 +189,10 @@ class ControllerContext:
         file say under the broker's name of the key, then the default. Broker keys in a coarser
         unit are not looked at: no operation of the controller reads a key that has such.
         """
-        return next(self._topic_settings(topic_name, TOPIC[key]), None)
+        definition = TOPIC[key]
+        for text in self._topic_settings(topic_name, definition):
+            return text
+        return None if definition.default is REQUIRED else render(definition.default)
 
     def min_insync_replicas(self, topic_name: str) -> int:
         value = self._topic_value(topic_name, "min.insync.replicas")
@@ -207,10 +210,10 @@ class ControllerContext:
                 return parse(definition, text)
             except BadValueError:
                 continue
-        return None
+        return None if definition.default is REQUIRED else definition.default
 
     def _topic_settings(self, topic_name: str, definition: Definition) -> Iterator[str]:
-        """Everything that is set for a topic's key, the strongest first."""
+        """Everything that is set for a topic's key, the strongest first; the default is not."""
         image = self.image
         own = image.config(ConfigResourceType.TOPIC, topic_name)
         if definition.name in own:
@@ -221,6 +224,3 @@ class ControllerContext:
             for name in definition.synonyms[:1]:
                 if name in settings:
                     yield settings[name]
-        default = None if definition.default is REQUIRED else render(definition.default)
-        if default is not None:
-            yield default

@@ -412,8 +412,9 @@ class Controller:
 
     def _append(self, result: Outcome[object]) -> None:
         """Let records happen, and have them appended. All or nothing if they can't be encoded."""
-        for _ in self._appending(result):
-            pass
+        if result.records:
+            for _ in self._appending(result):
+                pass
 
     def _appending(self, result: Outcome[object]) -> Iterator[None]:
         """The same, with a rest between steps; what others may see is there after the last."""

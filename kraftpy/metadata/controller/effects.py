@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from kraftpy.metadata.records import MetadataRecord
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.world import quickly_made
 
 __all__ = [
     "Answer",
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class AppendRecords:
     """Append these as one batch in this epoch; the first one must get `base_offset`.
@@ -40,6 +42,7 @@ class AppendRecords:
         return self.base_offset + len(self.values) - 1
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to a request: whatever it says is committed."""
@@ -48,6 +51,7 @@ class Answer:
     response: object
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Refuse:
     """A request as a whole ends with this error."""

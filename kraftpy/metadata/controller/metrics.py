@@ -139,20 +139,22 @@ class ControllerMetrics:
     def refresh(self, context: ControllerContext, queue_size: int, now_ms: int) -> None:
         """Copy what there is to count."""
         values = self.values
-        applied = context.image.provenance
+        image = context.image
+        applied = image.provenance
         values["EventQueueSize"] = queue_size
         values["LastAppliedRecordOffset"] = applied.last_offset
         values["LastAppliedRecordTimestamp"] = applied.timestamp_ms
         values["LastCommittedRecordOffset"] = context.stable.provenance.last_offset
-        self._count_unclean(context, now_ms)
+        if context.partition_states.unclean_election_count != self._unclean_count:
+            self._count_unclean(context, now_ms)
         if context.epoch == 0:
             if values["ActiveControllerCount"]:
                 values.update(dict.fromkeys(_CLUSTER, 0))
                 self._follow_brokers(context, EMPTY_IMAGE.brokers)
             return
         self._count_cluster(context)
-        if context.image.brokers is not self._brokers:
-            self._follow_brokers(context, context.image.brokers)
+        if image.brokers is not self._brokers:
+            self._follow_brokers(context, image.brokers)
 
     def _read_lag_ms(self) -> float:
         """How old the newest replayed record is; the active controller lags behind nobody."""
@@ -161,12 +163,12 @@ class ControllerMetrics:
         return max(0, self._read_wall_ms() - self.values["LastAppliedRecordTimestamp"])
 
     def _count_cluster(self, context: ControllerContext) -> None:
-        values, deletions = self.values, context.deletions
+        values, deletions, partitions = self.values, context.deletions, context.partitions
         values["ActiveControllerCount"] = 1
         values["OfflinePartitionsCount"] = context.partition_states.offline_count
-        values["PreferredReplicaImbalanceCount"] = context.partitions.not_preferred_count
-        values["GlobalTopicCount"] = context.partitions.topic_count
-        values["GlobalPartitionCount"] = context.partitions.partition_count
+        values["PreferredReplicaImbalanceCount"] = partitions.not_preferred_count
+        values["GlobalTopicCount"] = partitions.topic_count
+        values["GlobalPartitionCount"] = partitions.partition_count
         values["TopicsToDeleteCount"] = deletions.topics_to_delete_count
         values["ReplicasToDeleteCount"] = deletions.replicas_to_delete_count
         values["TopicsIneligibleToDeleteCount"] = deletions.topics_ineligible_count

@@ -37,6 +37,7 @@ T_co = TypeVar("T_co", covariant=True)
 Record = TypeVar("Record", bound=MetadataRecord)
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class ControllerResult(Generic[T_co]):
     """Records to write, and the answer to give when they are committed."""
@@ -46,6 +47,7 @@ class ControllerResult(Generic[T_co]):
     is_atomic: bool = True
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Part(Generic[T_co]):
     """Some of the records of an operation whose whole would keep everybody else waiting.
