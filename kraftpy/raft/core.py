@@ -235,11 +235,12 @@ class RaftCore:
         """Learn from what every answer says; whether that was all there is to it."""
         quorum = self.quorum
         error = outcome.error
-        if outcome.epoch < quorum.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+        own_epoch = quorum.election.epoch
+        if outcome.epoch < own_epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
             quorum.connections.back_off(node_id, quorum.now_ms)
             return True
         endpoints = outcome.leader_endpoints(quorum.config.listener)
-        if outcome.epoch > quorum.epoch or error in _ADOPTING_ERRORS:
+        if outcome.epoch > own_epoch or error in _ADOPTING_ERRORS:
             role = quorum.role
             quorum.adopt(outcome.epoch, outcome.leader_id, endpoints)
             if quorum.role is role:

@@ -17,7 +17,7 @@ OBSERVER_FORGOTTEN_MS = 300_000
 def answer_describe_quorum(
     quorum: Quorum, request: describe_quorum.DescribeQuorumRequest
 ) -> describe_quorum.DescribeQuorumResponse:
-    asked = rpc.single_partition((each.topic_name, each.partitions) for each in request.topics)
+    asked = rpc.single_partition([(each.topic_name, each.partitions) for each in request.topics])
     if asked is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return describe_quorum.DescribeQuorumResponse(error_code=error, error_message=error.message)

@@ -36,7 +36,9 @@ class Elections:
         quorum = self._quorum
         if rpc.has_wrong_cluster(quorum, request.cluster_id):
             return vote.VoteResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
-        asked = rpc.single_partition((each.topic_name, each.partitions) for each in request.topics)
+        asked = rpc.single_partition(
+            [(each.topic_name, each.partitions) for each in request.topics]
+        )
         if asked is None or not _has_possible_log(asked):
             return vote.VoteResponse(error_code=ErrorCode.INVALID_REQUEST)
         error = rpc.check_leadership_request(
@@ -248,7 +250,9 @@ class Elections:
         quorum = self._quorum
         if rpc.has_wrong_cluster(quorum, request.cluster_id):
             return begin.BeginQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
-        asked = rpc.single_partition((each.topic_name, each.partitions) for each in request.topics)
+        asked = rpc.single_partition(
+            [(each.topic_name, each.partitions) for each in request.topics]
+        )
         if asked is None:
             return begin.BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
         error = rpc.check_leadership_request(
@@ -332,7 +336,9 @@ class Elections:
         quorum = self._quorum
         if rpc.has_wrong_cluster(quorum, request.cluster_id):
             return end.EndQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
-        asked = rpc.single_partition((each.topic_name, each.partitions) for each in request.topics)
+        asked = rpc.single_partition(
+            [(each.topic_name, each.partitions) for each in request.topics]
+        )
         if asked is None:
             return end.EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
         error = rpc.check_leadership_request(

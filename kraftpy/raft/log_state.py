@@ -199,13 +199,15 @@ class LogState:
     # Changing. The owner emits the effect that belongs to each.
 
     def append(self, batch: Batch, token: int) -> None:
-        assert_always(
-            batch.base_offset == self.end_offset < batch.end_offset
-            and batch.epoch >= self.last_epoch,
-            "raft-append-order",
-            batch=(batch.base_offset, batch.epoch),
-            log=(self.end_offset, self.last_epoch),
-        )
+        if (
+            batch.base_offset != self.end_offset
+            or batch.end_offset <= batch.base_offset
+            or batch.epoch < self.last_epoch
+        ):
+            raise InternalInvariant(
+                f"raft-append-order: {batch.base_offset} of epoch {batch.epoch}"
+                f" behind {self.end_offset} of {self.last_epoch}"
+            )
         if batch.epoch != self.last_epoch or self.epochs.latest is None:
             self.epochs.assign(batch.epoch, batch.base_offset)
             self.last_epoch = batch.epoch

@@ -47,6 +47,7 @@ StorageEffect: TypeAlias = (
 # A tuple, because a union would be made anew for each effect.
 _WITH_TOKEN: Final = (PersistElection, AppendLog, TruncateLog, InstallSnapshot)
 _base_offset = attrgetter("base_offset")
+_LAST: Final = 4
 
 
 @dataclass(slots=True)
@@ -106,7 +107,12 @@ class LogImage:
 
     def position(self, offset: int) -> int:
         """The index of the first batch that begins at `offset` or behind it."""
-        return bisect_left(self.batches, offset, key=_base_offset)
+        batches = self.batches
+        # Nearly always it is one of the last.
+        start = len(batches) - _LAST
+        if start < 0 or batches[start].base_offset >= offset:
+            start = 0
+        return bisect_left(batches, offset, lo=start, key=_base_offset)
 
     def leads_to(self, snapshot_id: SnapshotId) -> bool:
         """Whether the log has the record that the snapshot ends with, or begins behind it."""

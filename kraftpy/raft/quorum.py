@@ -398,10 +398,11 @@ class Quorum:
 
         Raises InconsistentLeaderError, with nothing changed.
         """
-        if epoch < self.epoch:
+        own_epoch = self.election.epoch
+        if epoch < own_epoch:
             return
         if leader_id == NO_LEADER:
-            if epoch > self.epoch:
+            if epoch > own_epoch:
                 self.become_unattached(epoch)
             return
         self._check_consistent_leader(epoch, leader_id)
@@ -409,7 +410,7 @@ class Quorum:
             return
         endpoints = endpoints or self._voter_endpoints(leader_id)
         if not endpoints:
-            if epoch > self.epoch:
+            if epoch > own_epoch:
                 self.become_unattached(epoch, leader_id=leader_id)
             return
         role = self.role
@@ -420,7 +421,7 @@ class Quorum:
             follows = not knows_place
         else:
             follows = isinstance(role, Unattached | Candidate)
-        if follows or epoch > self.epoch:
+        if follows or epoch > own_epoch:
             self.become_follower(epoch, leader_id, endpoints)
 
     def _check_consistent_leader(self, epoch: int, leader_id: int) -> None:
@@ -430,7 +431,7 @@ class Quorum:
         that it has promised to follow, and one request, forged or not, could stop any node.
         """
         mine = self.election.leader_id
-        if epoch > self.epoch:
+        if epoch > self.election.epoch:
             consistent = leader_id != self.local.node_id
         else:
             consistent = leader_id == mine or (

@@ -8,6 +8,8 @@ with the point where the logs part; only a valid Fetch counts for anything.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from kraftpy.protocol.errors import ErrorCode
 from kraftpy.protocol.schema import k01_fetch as fetch
 from kraftpy.protocol.schema.control_records import (
@@ -31,6 +33,7 @@ from kraftpy.world import FileSlice, InternalInvariant
 __all__ = ["MAX_OBSERVERS", "MAX_PARKED_FETCHES", "Replication"]
 
 MAX_PARKED_FETCHES = 1_000
+_fetched_index = attrgetter("partition")
 # Anybody can fetch under any name. Of so many observers the leader knows the progress.
 MAX_OBSERVERS = 2_000
 
@@ -152,7 +155,7 @@ class Replication:
     def check_quorum_expired(self, role: Leader) -> bool:
         """Whether no majority has fetched for too long; a sole voter needs none."""
         quorum = self._quorum
-        if self._needed_fetchers() == 0:
+        if quorum.voters.latest.majority == 1 and quorum.is_voter:
             # The time of a voter that is added later begins now, not at the election.
             self._restart_check_quorum(role)
         return quorum.now_ms >= role.check_quorum_deadline_ms
@@ -187,8 +190,8 @@ class Replication:
             quorum.reply(request_id, fetch.FetchResponse(error_code=error))
             return
         asked = rpc.single_partition(
-            ((each.topic or each.topic_id, each.partitions) for each in request.topics),
-            lambda partition: partition.partition,
+            [(each.topic or each.topic_id, each.partitions) for each in request.topics],
+            _fetched_index,
         )
         if asked is None:
             error = ErrorCode.INVALID_REQUEST
@@ -423,13 +426,14 @@ class Replication:
         batches: list[Batch] = []
         next_offset = quorum.log.end_offset
         epoch = quorum.log.last_epoch
+        own_epoch = quorum.epoch
         try:
             for view in walk_batches(records):
                 if not isinstance(view, RecordBatch) or not view.is_valid:
                     break
                 if view.base_offset != next_offset or view.last_offset_delta < 0:
                     break
-                if not epoch <= view.leader_epoch <= quorum.epoch:
+                if not epoch <= view.leader_epoch <= own_epoch:
                     break
                 next_offset, epoch = view.next_offset, view.leader_epoch
                 batches.append(

@@ -6,7 +6,7 @@ whatever else it says, and everybody who reads one looks at that first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -49,13 +49,12 @@ _index_of = attrgetter("partition_index")
 
 
 def single_partition(
-    topics: Iterable[tuple[str | Uuid, Sequence[P]]], index_of: Callable[[P], int] = _index_of
+    topics: Sequence[tuple[str | Uuid, Sequence[P]]], index_of: Callable[[P], int] = _index_of
 ) -> P | None:
     """The one partition of the one topic, if it is the metadata log's; topics by name or id."""
-    named = list(topics)
-    if len(named) != 1 or named[0][0] not in (METADATA_TOPIC, METADATA_TOPIC_ID):
+    if len(topics) != 1 or topics[0][0] not in (METADATA_TOPIC, METADATA_TOPIC_ID):
         return None
-    partitions = named[0][1]
+    partitions = topics[0][1]
     if len(partitions) != 1 or index_of(partitions[0]) != METADATA_PARTITION:
         return None
     return partitions[0]
@@ -79,9 +78,10 @@ def check_request_to_leader(quorum: Quorum, *, epoch: int) -> ErrorCode:
     """For Fetch, FetchSnapshot, UpdateRaftVoter, and with the own epoch the other voter changes."""
     if quorum.shutdown_deadline_ms is not None:
         return ErrorCode.BROKER_NOT_AVAILABLE
-    if epoch < quorum.epoch:
+    own_epoch = quorum.election.epoch
+    if epoch < own_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if epoch > quorum.epoch:
+    if epoch > own_epoch:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     if not isinstance(quorum.role, Leader):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -143,7 +143,7 @@ def outcome_of(response: RaftResponse, own_epoch: int) -> Outcome | None:
         if response.error_code:
             return Outcome(_error(response.error_code), own_epoch, NO_LEADER)
         data = single_partition(
-            (each.topic or each.topic_id, each.partitions) for each in response.responses
+            [(each.topic or each.topic_id, each.partitions) for each in response.responses]
         )
         if data is None:
             return None
@@ -156,7 +156,7 @@ def outcome_of(response: RaftResponse, own_epoch: int) -> Outcome | None:
         if response.error_code:
             return Outcome(_error(response.error_code), own_epoch, NO_LEADER)
         snapshot = single_partition(
-            ((each.name, each.partitions) for each in response.topics),
+            [(each.name, each.partitions) for each in response.topics],
             lambda answer: answer.index,
         )
         if snapshot is None:

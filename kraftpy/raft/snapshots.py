@@ -106,7 +106,7 @@ class Snapshots:
         if rpc.has_wrong_cluster(quorum, request.cluster_id):
             return response(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         asked = rpc.single_partition(
-            ((each.name, each.partitions) for each in request.topics),
+            [(each.name, each.partitions) for each in request.topics],
             lambda partition: partition.partition,
         )
         if asked is None:
