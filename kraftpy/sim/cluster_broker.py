@@ -337,31 +337,36 @@ class SimulatedBroker(MetadataNode):
         for topic in image.topics.values():
             asked = []
             for partition in topic.partitions:
-                if partition.leader != self.node_id or count == _ALTERATIONS_MAX:
+                if partition.leader != self.node_id:
                     continue
                 isr = self._wanted_isr(image, partition)
                 if isr is not None:
                     count += 1
                     asked.append(self._alteration(image, partition, isr))
+                    if count == _ALTERATIONS_MAX:
+                        break
             if asked:
                 topics.append(k56.RequestTopicData(topic_id=topic.topic_id, partitions=asked))
+            if count == _ALTERATIONS_MAX:
+                break
         return topics
 
     def _wanted_isr(self, image: MetadataImage, partition: PartitionRecord) -> list[int] | None:
         """Another ISR, or None if this one is fine."""
-        isr = list(partition.isr)
+        present = partition.isr
         if partition.leader_recovery_state != RECOVERED:
-            return isr
+            return list(present)
         outside = [
             each
             for each in partition.replicas
-            if each not in isr and self._is_fetching(image, each)
+            if each not in present and self._is_fetching(image, each)
         ]
-        followers = [each for each in isr if each != self.node_id]
-        if followers and not self.is_calm and self.random.random() < 0.2:
-            isr.remove(self.random.choice(followers))
+        has_followers = len(present) > (self.node_id in present)
+        if has_followers and not self.is_calm and self.random.random() < 0.2:
+            isr = list(present)
+            isr.remove(self.random.choice([each for each in isr if each != self.node_id]))
         elif outside and (self.is_calm or self.random.random() < 0.6):
-            isr.append(self.random.choice(outside))
+            isr = [*present, self.random.choice(outside)]
         else:
             return None
         self.random.shuffle(isr)

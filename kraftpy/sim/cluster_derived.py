@@ -34,7 +34,7 @@ def check_derived(node_id: int, context: ControllerContext) -> None:
             raise InvariantViolated("derived-differs", f"{node_id}: {name} {mine}, truly {true}")
 
 
-def _facts(derived: ControllerContext, context: ControllerContext) -> Iterator[tuple[str, Any]]:
+def _facts(derived: ControllerContext, context: ControllerContext) -> Iterator[tuple[Any, Any]]:
     """What the machines of `derived` say about the image of `context`."""
     image = context.image
     index, deletions = derived.partitions, derived.deletions
@@ -55,4 +55,4 @@ def _facts(derived: ControllerContext, context: ControllerContext) -> Iterator[t
     for topic_id in (*image.topic_names, *image.pending_deletions):
         for replica, state in states.topic_states(topic_id):
             known = ReplicaState.ONLINE if state is ReplicaState.NEW else state
-            yield f"{topic_id.hex()} {replica}", known
+            yield (topic_id, replica), known

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from random import Random
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from kraftpy.log.pacing import Pace
 from kraftpy.metadata.committed_feed import CommittedFeed, LeadershipListener
@@ -29,6 +29,9 @@ from kraftpy.sim.quorum_node import QuorumNode
 from kraftpy.world import Clock
 
 __all__ = ["MetadataNode", "NodeLog"]
+
+# What the feed is told of.
+_NEWS: Final = (fx.HighWatermarkAdvanced, fx.LeaderChanged, fx.LeadershipLost, fx.InstallSnapshot)
 
 
 class _Unpaced(Pace):
@@ -154,6 +157,8 @@ class MetadataNode(ABC):
         if feed is None:
             return
         for effect in effects:
+            if not isinstance(effect, _NEWS):
+                continue
             match effect:
                 case fx.HighWatermarkAdvanced():
                     feed.committed(effect.offset)
@@ -163,8 +168,6 @@ class MetadataNode(ABC):
                     feed.leadership_lost(effect.epoch)
                 case fx.InstallSnapshot():
                     feed.snapshot_installed()
-                case _:
-                    continue
             self._wake()
 
     # The feed's task.

@@ -155,9 +155,11 @@ class QuorumInvariants:
             at_start = [each for each in log.snapshots if each.end_offset == log.start_offset]
             previous_epoch = at_start[0].epoch if at_start else 0
         for batch in batches:
-            seen = _Seen(batch.data, batch.end_offset, previous_epoch)
-            known = self._seen.setdefault((batch.base_offset, batch.epoch), seen)
-            if known != seen:
+            place = (batch.base_offset, batch.epoch)
+            known = self._seen.get(place)
+            if known is None:
+                self._seen[place] = _Seen(batch.data, batch.end_offset, previous_epoch)
+            elif known != (batch.data, batch.end_offset, previous_epoch):
                 raise InvariantViolated(
                     "log-matching",
                     f"offset {batch.base_offset} epoch {batch.epoch}: two batches, or two pasts",
@@ -210,12 +212,13 @@ class QuorumInvariants:
                 "own-epoch-first",
                 f"epoch {quorum.epoch} begins at {role.epoch_start_offset}, committed {known}",
             )
-        announced = self._announced_watermarks.get(quorum.epoch, -1)
+        epoch = quorum.election.epoch
+        announced = self._announced_watermarks.get(epoch, -1)
         if known < announced:
             raise InvariantViolated(
-                "watermark-falls", f"epoch {quorum.epoch}: from {announced} to {known}"
+                "watermark-falls", f"epoch {epoch}: from {announced} to {known}"
             )
-        self._announced_watermarks[quorum.epoch] = known
+        self._announced_watermarks[epoch] = known
 
     def check_majority(self, replicas: Mapping[int, Replica]) -> None:
         """A majority of the voters has everything that is committed, on disk.
@@ -255,7 +258,7 @@ class QuorumInvariants:
 
     def check_new_leader(self, quorum: Quorum, log: LogImage) -> None:
         """Leader completeness: whoever is elected has everything that was ever committed."""
-        epoch = quorum.epoch
+        epoch = quorum.election.epoch
         node_id = quorum.local.node_id
         if (epoch, node_id) == self._newest_leader:
             return
