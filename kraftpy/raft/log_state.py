@@ -184,10 +184,12 @@ class LogState:
 
     def end_of_epoch(self, epoch: int) -> OffsetAndEpoch:
         """The largest epoch of the log that is not above `epoch`, and where it ends."""
+        latest = self.epochs.latest_epoch
+        if latest is None or latest <= epoch:
+            # The rule, however many epochs there were.
+            return self.end
         entries = self.epochs.entries
         following = bisect_right(entries, epoch, key=_epoch_of)
-        if following == len(entries):
-            return self.end
         end_offset = entries[following].start_offset
         if following > 0:
             return OffsetAndEpoch(end_offset, entries[following - 1].epoch)

@@ -135,6 +135,7 @@ class MemoryStorage:
         "durable_election",
         "durable_token",
         "election",
+        "last_token",
         "log",
     )
 
@@ -145,6 +146,8 @@ class MemoryStorage:
         self.election = ElectionState()
         self.durable_election = ElectionState()
         self.durable_token = 0
+        # Of the effects that were performed; what lies behind the durable one is not synced yet.
+        self.last_token = 0
         self._pending: deque[tuple[int, StorageEffect, bytes]] = deque()
         self._download = bytearray()
         # Control batches, by offset, that were read before and say nothing of voters or versions.
@@ -179,15 +182,12 @@ class MemoryStorage:
             self.durable.apply(effect)
         else:
             self._pending.append((token, effect, data))
+            self.last_token = token
 
     def freeze_snapshot(self, snapshot_id: SnapshotId, data: bytes) -> None:
         """A snapshot that the state machine wrote, synced by itself."""
         self.log.snapshots[snapshot_id] = data
         self.durable.snapshots[snapshot_id] = data
-
-    @property
-    def last_token(self) -> int:
-        return self._pending[-1][0] if self._pending else self.durable_token
 
     def sync(self, token: int) -> list[AppendLog]:
         """Make everything up to `token` last; the appends among it."""
@@ -218,7 +218,7 @@ class MemoryStorage:
             self._make_durable(effect, data)
         self._pending.clear()
         self._download.clear()
-        self.durable_token = 0
+        self.durable_token = self.last_token = 0
         self.log = self.durable.copy()
         self.election = self.durable_election
 
