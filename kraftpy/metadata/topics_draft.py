@@ -70,12 +70,13 @@ class TopicsDraft:
 
     def change_partition(self, record: PartitionChangeRecord) -> None:
         partitions = self._partitions(record)
-        if not 0 <= record.partition_id < len(partitions):
-            raise ReplayError(record, f"no partition {record.partition_id}")
-        changed = partitions[record.partition_id].changed_by(record)
+        number = record.partition_id
+        if not 0 <= number < len(partitions):
+            raise ReplayError(record, f"no partition {number}")
+        changed = partitions[number].changed_by(record)
         if changed.directories:
             _check_directories(record, changed)
-        partitions[record.partition_id] = changed
+        partitions[number] = changed
 
     def clear_elr(self, record: ClearElrRecord) -> None:
         """Counts as a change of each partition that has eligible leader replicas."""

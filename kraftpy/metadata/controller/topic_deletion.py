@@ -58,6 +58,9 @@ class TopicDeletion:
 
     @property
     def replicas_ineligible_count(self) -> int:
+        if not self._ineligible:
+            # The rule; it is asked for after every event.
+            return 0
         return sum(
             sum(topics.values())
             for broker_id, topics in self._by_broker.items()
