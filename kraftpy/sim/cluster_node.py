@@ -44,6 +44,9 @@ class _Unpaced(Pace):
         """Go on at once."""
 
 
+_UNPACED: Final = _Unpaced()
+
+
 def _run_now(steps: Coroutine[Any, Any, bool]) -> bool:
     """The result of a coroutine that never has to wait."""
     try:
@@ -199,7 +202,7 @@ class MetadataNode(ABC):
             return
         before = loader.image
         try:
-            has_more = _run_now(feed.advance(_Unpaced()))
+            has_more = _run_now(feed.advance(_UNPACED))
         except ReplayError as error:
             raise InvariantViolated("replay-fails", f"{self.node_id}: {error}") from error
         if has_more:

@@ -129,7 +129,8 @@ class QuorumSimulation:
                 node.start()
             self._plan_proposal()
             self._plan_strike()
-            while self.event_count < event_limit:
+            invariants = self.invariants
+            while invariants.checked_steps < event_limit:
                 self._run_event()
             self._heal()
             self._demand_progress()
