@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
@@ -352,13 +351,9 @@ class ReadableLog(ABC):
         if self._refusal is not None:
             raise self._refusal
 
-    @contextmanager
-    def storage_guard(self, what: str) -> Iterator[None]:
+    def storage_guard(self, what: str) -> AbstractContextManager[None]:
         """Around work on the log's files: an OSError becomes a StorageError, and is reported."""
-        try:
-            yield
-        except OSError as error:
-            raise self._failed(what, error) from error
+        return _StorageGuard(self, what)
 
     def _failed(self, what: str, error: OSError, *, is_fatal: bool = False) -> StorageError:
         """The error to raise; the owner is told unless the disk is merely full.
@@ -375,3 +370,20 @@ class ReadableLog(ABC):
         """The end of the active segment as the place of `offset`."""
         segment = self._segments.last
         return OffsetMetadata(offset, segment.base_offset, segment.size_bytes)
+
+
+class _StorageGuard:
+    """A class, which costs a third of a generator: every read of the metadata log has one."""
+
+    __slots__ = ("_log", "_what")
+
+    def __init__(self, log: ReadableLog, what: str) -> None:
+        self._log = log
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise self._log._failed(self._what, error) from error

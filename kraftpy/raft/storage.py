@@ -22,8 +22,8 @@ Kafka passes over it: a segment need not begin where a snapshot ends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from kraftpy.log.checkpoints import (
@@ -176,7 +176,7 @@ class RaftStorage:
         if isinstance(effect, PersistElection):
             self._promise = effect
             return
-        with self._finality():
+        with _Finality(self._give_up):
             if self._queue:
                 self._queue.append(effect)
             elif isinstance(effect, AppendLog):
@@ -200,7 +200,7 @@ class RaftStorage:
         self._check_usable()
         assert_always(not self._is_syncing, "raft-sync-twice")
         self._is_syncing = True
-        with self._finality():
+        with _Finality(self._give_up):
             while self._queue:
                 # It stays at the head until it is done, so that nothing overtakes it.
                 await self._change(self._queue[0])
@@ -394,14 +394,24 @@ class RaftStorage:
         if self._refusal is not None:
             raise self._refusal
 
-    @contextmanager
-    def _finality(self) -> Iterator[None]:
-        """Around all work: after a failure nothing is possible any more."""
-        try:
-            yield
-        except BaseException as error:
-            directory = self._log.directory
-            self._refusal = StorageError(f"{directory} is of no more use: {error!r}")
-            if isinstance(error, OSError):
-                raise StorageError(f"{directory}: {error}") from error
-            raise
+    def _give_up(self, error: BaseException) -> None:
+        directory = self._log.directory
+        self._refusal = StorageError(f"{directory} is of no more use: {error!r}")
+        if isinstance(error, OSError):
+            raise StorageError(f"{directory}: {error}") from error
+
+
+class _Finality:
+    """Around all work: after a failure nothing is possible any more."""
+
+    __slots__ = ("_give_up",)
+
+    def __init__(self, give_up: Callable[[BaseException], None]) -> None:
+        self._give_up = give_up
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._give_up(error)
