@@ -124,10 +124,16 @@ class ControllerChannel:
             await self._world.clock.sleep(_RETRY_SECONDS)
 
     async def _attempt(self, peer: Peer, message: Request, max_version: int | None) -> Any:
-        """The answer of this controller; None when it is lost, or no longer the controller."""
+        """The answer of this controller; None when it is lost, or no longer the controller.
+
+        To close its connection is enough to let those go who wait for its answer; before there is
+        one, they are let go by their scopes.
+        """
         scope = trio.CancelScope()
         self._attempts.append(scope)
         try:
+            if peer.standing is not None:
+                return await peer.request(message, max_version=max_version)
             with scope:
                 return await peer.request(message, max_version=max_version)
         except ConnectionError as error:

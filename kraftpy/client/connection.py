@@ -206,7 +206,9 @@ class Connection:
         """Take what has come, until nothing is left (False) or the turn is over (True)."""
         core = self._core
         while core.state is not State.LOST:
-            count = self._stream.receive_into(self._reader.receive_view())
+            view = self._reader.receive_view()
+            room = len(view)
+            count = self._stream.receive_into(view)
             if count is None:
                 return False
             if count == 0:
@@ -215,6 +217,9 @@ class Connection:
                 self._send(core.receive(frame, self._clock.monotonic_ms()))
             if core.state is not State.NEGOTIATING:
                 self._negotiated.ring()
+            if count < room and self._reader.is_empty and core.failure is None:
+                # All that the peer had to say was there; amid an answer more is about to come.
+                return False
             if self._clock.monotonic() >= turn_ends:
                 break
         return True
@@ -293,10 +298,16 @@ class Peer:
         return None if self._connection is None else self._connection.failure
 
     @property
+    def standing(self) -> Connection | None:
+        """The connection, while one stands."""
+        connection = self._connection
+        return connection if connection is not None and connection.is_open else None
+
+    @property
     def versions(self) -> Mapping[int, VersionRange] | None:
         """What the node serves, by API key; None while no connection stands."""
-        connection = self._connection
-        return connection.core.versions if connection is not None and connection.is_open else None
+        connection = self.standing
+        return None if connection is None else connection.core.versions
 
     async def request(
         self, message: Request, *, max_version: int | None = None, timeout_ms: int | None = None

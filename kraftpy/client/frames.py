@@ -28,6 +28,11 @@ class AnswerReader:
             max_frame_bytes, BufferPool(keep=1), large_step_bytes=_LARGE_STEP_BYTES
         )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no byte of the next answer is here."""
+        return self._reader.is_empty
+
     def receive_view(self) -> memoryview:
         """Where the next bytes go; never empty."""
         return self._reader.receive_view()

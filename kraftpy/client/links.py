@@ -65,8 +65,9 @@ class Driver:
             await self._bell.wait_until(deadline)
             # When the time came instead, the core may settle what somebody waits for in `until`.
             changed.set()
-            for link in self._links.values():
-                link.expire()
+            if clock.monotonic() >= deadline:
+                for link in self._links.values():
+                    link.expire()
 
     async def until(self, condition: Callable[[], bool], timeout_ms: int | None = None) -> bool:
         """Wait until `condition` holds, looking whenever something has happened; does it?"""
