@@ -431,6 +431,8 @@ class RaftDriver:
                 deadline = clock.monotonic() + rest_ms / 1000
             await self._timer.wait_until(deadline)
             await self._world.dawdle("raft-timer-late")
+            if self._peers is not None:
+                self._peers.expire()
             due_ms = self._core.next_deadline_ms()
             is_due = due_ms is not None and clock.monotonic_ms() >= due_ms
             if is_due or self._world.buggify("raft-timer-early"):

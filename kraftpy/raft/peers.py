@@ -14,11 +14,13 @@ that runs out, a path that fails and connections that we closed are no evidence.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
 from kraftpy import __version__
-from kraftpy.client.connection import Peer
+from kraftpy.client.connection import Connection, Peer
+from kraftpy.client.core import Pending
 from kraftpy.client.errors import ConnectionLost, Evidence, NegotiationFailed, UnsupportedVersion
 from kraftpy.client.settings import ClientSettings
 from kraftpy.protocol.codec import EncodeError
@@ -27,7 +29,7 @@ from kraftpy.protocol.schema.k18_api_versions import ApiVersionsRequest
 from kraftpy.raft.effects import Send
 from kraftpy.raft.inputs import Input, PeerUnreachable, RequestFailed, ResponseReceived
 from kraftpy.raft.quorum import RaftConfig
-from kraftpy.world import Address, World
+from kraftpy.world import LATE_SECONDS, Address, World
 
 __all__ = ["Peers", "peer_settings"]
 
@@ -80,7 +82,22 @@ class Peers:
     def send(self, send: Send) -> None:
         """Ask, without waiting; the outcome is reported later."""
         remote = self._remote(send.node_id, (send.address.host, send.address.port))
-        self._nursery.start_soon(self._ask, remote, send, name=f"raft-ask[{send.node_id}]")
+        if self._world.buggify("raft-reconnect"):
+            remote.peer.close()
+        is_late = self._world.buggify("raft-request-late")
+        connection = remote.peer.standing
+        if connection is None or is_late:
+            task = f"raft-ask[{send.node_id}]"
+            self._nursery.start_soon(self._ask, remote, send, is_late, name=task)
+        else:
+            self._submit(remote, connection, send)
+
+    def expire(self) -> None:
+        """Give up the connections on which an answer is overdue; whenever the core's time comes."""
+        for remote in self._remotes.values():
+            connection = remote.peer.standing
+            if connection is not None:
+                connection.expire()
 
     def _remote(self, node_id: int, address: Address) -> _Remote:
         remote = self._remotes.get(node_id)
@@ -95,25 +112,52 @@ class Peers:
         """Whether the node is still to be found there; otherwise its old place says nothing."""
         return self._remotes.get(remote.node_id) is remote
 
-    async def _ask(self, remote: _Remote, send: Send) -> None:
+    async def _ask(self, remote: _Remote, send: Send, is_late: bool) -> None:
+        """Where there is no connection yet, or none any more."""
         before = remote.peer.last_failure
         if isinstance(before, ConnectionLost) and before.evidence is Evidence.BROKEN:
             # It broke while nobody waited for an answer.
             remote.has_broken = True
-        await self._world.dawdle("raft-request-late")
-        if self._world.buggify("raft-reconnect"):
-            remote.peer.close()
+        if is_late:
+            await self._world.clock.sleep(LATE_SECONDS)
         try:
-            answer = await remote.peer.request(send.request)
-        except (ConnectionLost, NegotiationFailed, UnsupportedVersion, EncodeError) as failure:
-            self._note(remote, failure)
-            error = _error_of(failure)
-            self._report(RequestFailed(send.node_id, send.correlation_id, error))
-            if isinstance(failure, ConnectionLost) and failure.evidence is Evidence.BROKEN:
-                await self._probe(remote)
+            connection = await remote.peer.connected()
+        except (ConnectionLost, NegotiationFailed) as failure:
+            await self._fail(remote, send, failure)
+        else:
+            self._submit(remote, connection, send)
+
+    def _submit(self, remote: _Remote, connection: Connection, send: Send) -> None:
+        """On a connection that stands a question needs no task of its own: its answer is reported
+        by the task that receives it. Every commit waits for some of these.
+        """
+        # An answer that is overdue is noticed by whoever asks next.
+        connection.expire()
+        try:
+            connection.submit(send.request, partial(self._done, remote, connection, send))
+        except (ConnectionLost, UnsupportedVersion, EncodeError) as failure:
+            self._fail_soon(remote, send, failure)
+
+    def _done(self, remote: _Remote, connection: Connection, send: Send, pending: Pending) -> None:
+        if pending.failure is not None:
+            self._fail_soon(remote, send, pending.failure)
             return
+        connection.answered_count += 1
+        remote.peer.succeeded()
         remote.has_broken = False
-        self._report(ResponseReceived(send.node_id, send.correlation_id, answer))
+        self._report(ResponseReceived(send.node_id, send.correlation_id, pending.answer))
+
+    def _fail_soon(self, remote: _Remote, send: Send, failure: Exception) -> None:
+        """In a task, which is not heard of any more if this ends because all is cancelled."""
+        task = f"raft-failure[{send.node_id}]"
+        self._nursery.start_soon(self._fail, remote, send, failure, name=task)
+
+    async def _fail(self, remote: _Remote, send: Send, failure: Exception) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._note(remote, failure)
+        self._report(RequestFailed(send.node_id, send.correlation_id, _error_of(failure)))
+        if isinstance(failure, ConnectionLost) and failure.evidence is Evidence.BROKEN:
+            await self._probe(remote)
 
     async def _probe(self, remote: _Remote) -> None:
         """See at once whether the node that ended a connection takes a new one."""

@@ -65,6 +65,13 @@ class Rig:
         self.peers = Peers(
             simulation.world("here"), nursery, peer_settings(config_of(1)), self._report
         )
+        nursery.start_soon(self._expire)
+
+    async def _expire(self) -> None:
+        """As the driver does whenever the core's time has come."""
+        while True:
+            await trio.sleep(0.1)
+            self.peers.expire()
 
     def _report(self, event: Input) -> None:
         self.reported.append(event)
