@@ -29,7 +29,11 @@ import trio
 from kraftpy.sim.clock import VirtualClock
 from kraftpy.sim.digest import EventDigest, RunTrace
 from kraftpy.sim.guard import SimulationRuleBroken, guarded
-from kraftpy.sim.scheduler import require_deterministic_trio, seeded_scheduler
+from kraftpy.sim.scheduler import (
+    leave_out_instruments,
+    require_deterministic_trio,
+    seeded_scheduler,
+)
 from kraftpy.sim.simulation import Simulation
 from kraftpy.world.memory_rng import MemoryRng
 
@@ -90,6 +94,7 @@ async def _root(
     clock: VirtualClock,
     time_limit_seconds: float,
 ) -> T:
+    leave_out_instruments()
     outcome: list[T] = []
     failure: BaseException | None = None
     with guarded(), clock.simulated(time_limit_seconds):

@@ -13,6 +13,9 @@ A loop asks the system for events in each pass. In a simulation there are none b
 own entry queue (a signal, a thread that is about to end), so the system is asked only when
 something is in that queue.
 
+A loop also asks for instruments, eight times for each switch of tasks. trio keeps them in a
+mapping that answers by a function in Python; a simulation has none, and a plain dict says so.
+
 These names are private, so they are touched nowhere else. They are checked at every run; a trio
 newer than the ones we have tried must also pass the canary first.
 """
@@ -32,6 +35,7 @@ from trio._core import _run as trio_run
 __all__ = [
     "RandomOfThisThread",
     "UnsupportedTrio",
+    "leave_out_instruments",
     "require_deterministic_trio",
     "schedule_trace",
     "seeded_scheduler",
@@ -86,6 +90,13 @@ def _without_system_events() -> Iterator[None]:
         yield
     finally:
         manager.get_events = ask_system
+
+
+def leave_out_instruments() -> None:
+    """In the loop that runs, unless it has some. None can be added later."""
+    runner: Any = trio_run.GLOBAL_RUN_CONTEXT.runner
+    if not any(dict(getattr(runner, "instruments", {"unknown": True})).values()):
+        runner.instruments = {}
 
 
 class RandomOfThisThread(Random):

@@ -59,7 +59,7 @@ class Simulation:
         self.fabric = MemoryFabric(
             MemoryRng(seed, "network"), observer=self._arrived, true_time=true_time
         )
-        # Called with the address of the host that is about to get bytes.
+        # Called with the way (`source>target`) on which a host is about to get bytes.
         self.on_delivery: Callable[[str], None] | None = None
         self._digest = digest
         self._machines: dict[str, Machine] = {}
@@ -70,8 +70,8 @@ class Simulation:
 
     def _arrived(self, kind: str, place: str, data: bytes) -> None:
         self._digest.record(self.true_time.now, kind, place, data)
-        if self.on_delivery is not None and kind == Segment.DATA:
-            self.on_delivery(place[place.index(">") + 1 : place.rindex(":")])
+        if kind is Segment.DATA and self.on_delivery is not None:
+            self.on_delivery(place)
 
     def machine(self, name: str, clock: MemoryClock | None = None) -> Machine:
         """The machine of that name; a new one gets this clock."""

@@ -99,12 +99,13 @@ class WholeSystem(Observer):
         self._errors = ErrorLog()
         self._spoiled: dict[int, None] = {}
         self._phase_scope: trio.CancelScope | None = None
-        self._by_ip: dict[str, int | None] = {}
+        # Of each way on which bytes were delivered, the node at its end; None if it is a client.
+        self._receivers: dict[str, int | None] = {}
         # Of each node, the turn of deliveries in which it was looked at last.
         self._looked_in: dict[int, int | None] = {}
         self._load: Load | None = None
         self._last_seconds = 0.0
-        self._next_look = Alarm(self._look_or_wait)
+        self._next_look = Alarm(self._look)
         # Whether a look is due soon, whatever happens until then.
         self._looks_soon = False
 
@@ -355,34 +356,34 @@ class WholeSystem(Observer):
             for record in topic.partitions
         )
 
-    def _delivered(self, ip: str) -> None:
+    def _delivered(self, way: str) -> None:
         self.outcome.messages += 1
         if not self._looks_soon:
-            self._next_look.ring()
-        node_id = self._by_ip.get(ip)
-        if node_id is None and ip not in self._by_ip:
-            host = self.simulation.fabric.find(ip)
-            name = "" if host is None else host.name
-            found = [each for each in self.swarm.node_ids if machine_name(each) == name]
-            node_id = self._by_ip[ip] = found[0] if found else None
+            self._looks_soon = True
+            self._next_look.ring_by(self.simulation.true_time.now + _LOOK_SECONDS)
+        if way not in self._receivers:
+            self._receivers[way] = self._receiver(way)
+        node_id = self._receivers[way]
         turn = self.simulation.fabric.turn
         # What is delivered along with something else finds the node as that did.
         if node_id is not None and (turn is None or self._looked_in.get(node_id) != turn):
             self._looked_in[node_id] = turn
             self.watch.look_at(node_id)
 
+    def _receiver(self, way: str) -> int | None:
+        name = self.machine_at(way[way.index(">") + 1 : way.rindex(":")])
+        found = [each for each in self.swarm.node_ids if machine_name(each) == name]
+        return found[0] if found else None
+
     async def _look_all_the_time(self) -> None:
         """Soon after anything was delivered, and now and then when nothing is."""
         moment = trio.current_time() + _QUIET_SECONDS
         while True:
             await self._next_look.wait_until(moment)
-            moment = self._look_or_wait()
+            moment = self._look()
 
-    def _look_or_wait(self) -> float:
-        """Look, if that was due; until when to wait, then."""
-        if self._looks_soon:
-            self._looks_soon = False
-            self.watch.look_at_all()
-            return self.simulation.true_time.now + _QUIET_SECONDS
-        self._looks_soon = True
-        return self.simulation.true_time.now + _LOOK_SECONDS
+    def _look(self) -> float:
+        """Look at everybody; when to look again, should nothing be delivered until then."""
+        self._looks_soon = False
+        self.watch.look_at_all()
+        return self.simulation.true_time.now + _QUIET_SECONDS
