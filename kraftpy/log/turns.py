@@ -23,10 +23,10 @@ class Turn:
         return self._lock is not None
 
     async def __aenter__(self) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
         lock = self._lock
         if lock is None:
             # At once: a turn of the loop is time that whoever waits for a flush would wait.
-            await trio.lowlevel.checkpoint_if_cancelled()
             self._lock = trio.Lock()
             self._lock.acquire_nowait()
             return
