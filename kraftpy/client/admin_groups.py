@@ -21,6 +21,7 @@ from kraftpy.client.errors import KafkaError, failure_of
 from kraftpy.client.group_offsets import OffsetAndMetadata
 from kraftpy.client.group_subscription import read_assignment
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy.protocol.ids import Uuid
 from kraftpy.protocol.schema import k02_list_offsets as k02
 from kraftpy.protocol.schema import k08_offset_commit as k08
 from kraftpy.protocol.schema import k09_offset_fetch as k09
@@ -32,6 +33,7 @@ from kraftpy.protocol.schema.k42_delete_groups import DeleteGroupsRequest
 from kraftpy.protocol.tables import Request
 
 __all__ = [
+    "MOVED",
     "GroupDescription",
     "GroupListing",
     "MemberDescription",
@@ -42,10 +44,12 @@ __all__ = [
     "group_offsets",
     "list_groups",
     "list_offsets",
+    "offsets_of_answer",
 ]
 
 _CONSUMER = -1
-_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+"""Another node coordinates, or soon will: it has to be looked up again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +111,9 @@ def _ask_coordinator(
     while True:
         node_id = yield from find_coordinator(group_id, is_again=is_again)
         answer = yield Ask(
-            request, lambda answer: [code for code in codes(answer) if code not in _MOVED], node_id
+            request, lambda answer: [code for code in codes(answer) if code not in MOVED], node_id
         )
-        if not any(code in _MOVED for code in codes(answer)):
+        if not any(code in MOVED for code in codes(answer)):
             return node_id, answer
         is_again = True
 
@@ -245,6 +249,13 @@ def group_offsets(
     failure = failure_of(fetched.error_code)
     if failure is not None:
         raise failure
+    return offsets_of_answer(fetched, names)
+
+
+def offsets_of_answer(
+    fetched: k09.OffsetFetchResponseGroup, names: Mapping[Uuid, str]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What one group has, without offsets that have errors; topics may go by their ids."""
     found = {}
     for topic in fetched.topics:
         name = topic.name or names.get(topic.topic_id)
