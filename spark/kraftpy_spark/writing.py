@@ -14,6 +14,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from kraftpy.client.blocking_clients import BlockingProducer
 from kraftpy.client.errors import KafkaError
 from kraftpy.protocol.errors import ErrorCode
+from kraftpy_spark.marks import Entry
 from kraftpy_spark.options import SinkOptions
 from kraftpy_spark.rows import OutgoingRow, RowMistake, rows_of
 from kraftpy_spark.topics import TopicMissing, require_reachable
@@ -33,9 +34,11 @@ class Written(WriterCommitMessage):
     """What one task did."""
 
     rows: int
-    # Of a sink that writes exactly once: whose mark, and whether it had been there before.
+    # Of a sink that writes exactly once: the mark that says so, whether it had been there before,
+    # and where it is. A task without rows has none.
     query_id: str = ""
     was_there: bool = False
+    entry: Entry | None = None
 
 
 class Sender:

@@ -8,9 +8,7 @@ done. The same is done at least once, to show that the test sees what is there t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,64 +21,37 @@ from kraftpy_spark.exactly_once import (
     check_batch,
     write_task,
 )
-from kraftpy_spark.options import SinkOptions
+from kraftpy_spark.marks import Entry
 from kraftpy_spark.topics import TopicMissing
 from kraftpy_spark.writing import Written
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from spark.once_tasks import ROWS, counts, first_task, options_of, write
 from spark.spark_brokers import Route, SparkBroker, run_to_end
 
 from kraftpy.client.blocking_clients import BlockingProducer
 from kraftpy.client.transaction_errors import ProducerFenced
 from spark import failing_sink
 
-ROWS = tuple(b"row %d" % number for number in range(2_500))
-
-
-@pytest.fixture(scope="module")
-def query_ids() -> count[int]:
-    return count(1)
-
 
 @pytest.fixture
-def task(query_ids: count[int]) -> Task:
+def task() -> Task:
     """The first of a query of its own."""
-    return Task(f"query-{next(query_ids)}", batch_id=0, partition_id=0)
-
-
-def options_of(broker: SparkBroker, topic: str | None) -> SinkOptions:
-    options = {
-        "kafka.bootstrap.servers": broker.bootstrap,
-        "deliveryGuarantee": "exactly-once",
-        "kafka.batch.size": "4000",
-    }
-    if topic is not None:
-        options["topic"] = topic
-    return SinkOptions.parse(options, is_stream=True)
-
-
-def write(broker: SparkBroker, topic: str, task: Task, values: Sequence[bytes] = ROWS) -> Written:
-    batches = [
-        pa.record_batch({"value": pa.array(values[start : start + 1_000], pa.binary())})
-        for start in range(0, len(values), 1_000)
-    ]
-    return write_task(options_of(broker, topic), task, iter(batches))
-
-
-def counts(broker: SparkBroker, topic: str, partitions: int = 2) -> Counter[bytes | None]:
-    return Counter(broker.values(topic, partitions))
+    return first_task()
 
 
 def test_an_attempt_after_a_success_writes_nothing(broker: SparkBroker, task: Task) -> None:
     topic = broker.topic(2)
-    assert write(broker, topic, task) == Written(len(ROWS), task.query_id)
+    entry = Entry(partition_id=0, place=0)
+    assert write(broker, topic, task) == Written(len(ROWS), task.query_id, entry=entry)
     # The order of rows is not Spark's promise.
     again = write(broker, topic, task, ROWS[::-1])
-    assert again == Written(len(ROWS), task.query_id, was_there=True)
+    assert again == Written(len(ROWS), task.query_id, was_there=True, entry=entry)
     assert counts(broker, topic) == Counter(ROWS)
-    write(broker, topic, replace(task, batch_id=1))
+    # In one run, the same rows of another task are others.
     write(broker, topic, replace(task, partition_id=1))
+    write(broker, topic, replace(task, batch_id=1))
     assert counts(broker, topic) == Counter(ROWS * 3)
 
 
@@ -122,11 +93,12 @@ def test_an_old_checkpoint_is_an_error(broker: SparkBroker, task: Task) -> None:
 def test_a_task_that_the_plan_no_longer_has_is_an_error(broker: SparkBroker, task: Task) -> None:
     topic = broker.topic(2)
     message = write(broker, topic, replace(task, partition_id=2))
+    nothing = Written(0, task.query_id)
     options = options_of(broker, topic)
-    check_batch(options, [message] * 3, batch_id=0)
-    check_batch(options, [message] * 2, batch_id=1)
+    check_batch(options, [nothing, nothing, message], batch_id=0)
+    check_batch(options, [nothing, nothing], batch_id=1)
     with pytest.raises(PlanChanged, match="with 2 tasks"):
-        check_batch(options, [message] * 2, batch_id=0)
+        check_batch(options, [nothing, nothing], batch_id=0)
 
 
 def test_no_rows_leave_no_trace(broker: SparkBroker, task: Task) -> None:
@@ -190,6 +162,23 @@ def test_a_query_that_is_stopped_before_its_commit(
     assert is_once == (guarantee == "exactly-once")
 
 
+def test_a_source_that_gives_rows_to_other_tasks_after_a_restart(
+    spark: SparkSession, kraftpy_nodes: SparkBroker, tmp_path: Path
+) -> None:
+    """Spark's own: the order of partitions is that of its log then, and another one before."""
+    broker = kraftpy_nodes
+    route = Route("kafka", broker, spark)
+    source, target = broker.topic(3), broker.topic(2)
+    for partition in range(3):
+        broker.produce(source, [b"%d of all" % partition], partition=partition)
+    options = {"topic": target, "deliveryGuarantee": "exactly-once"}
+    stream = route.stream(subscribe=source, startingOffsets="earliest").select("value")
+    for _ in range(3):
+        run(stream, "kraftpy", route, tmp_path, **options)
+        forget_last_commit(tmp_path)
+    assert counts(broker, target) == Counter(b"%d of all" % partition for partition in range(3))
+
+
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_tasks_that_fail_after_their_work(own_route: Route, tmp_path: Path, guarantee: str) -> None:
     broker = own_route.broker
@@ -213,6 +202,8 @@ def test_a_query_that_is_not_deterministic_is_told(own_route: Route, tmp_path: P
     options = {"topic": target, "deliveryGuarantee": "exactly-once"}
     run(stream, "kraftpy", own_route, tmp_path, **options)
     forget_last_commit(tmp_path)
-    with pytest.raises(StreamingQueryException, match="not deterministic"):
-        run(stream, "kraftpy", own_route, tmp_path, **options)
-    assert len(broker.values(target)) == 1
+    # The second run can't know before it has written, and every later one does.
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="not deterministic"):
+            run(stream, "kraftpy", own_route, tmp_path, **options)
+        assert len(broker.values(target)) == 2

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 
-from kraftpy_spark.exactly_once import DigestMismatch, MarkAhead, PlanChanged
+from kraftpy_spark.exactly_once import (
+    DigestMismatch,
+    MarkAhead,
+    MarkLost,
+    PlanChanged,
+    TooManyRuns,
+)
 from kraftpy_spark.options import OptionMistake
 from kraftpy_spark.topics import DataLoss, TopicMissing, Unreachable
 
@@ -37,7 +43,7 @@ class JobFailed(Exception):  # noqa: N818 (it names what happened)
 
 EXPLAINED = (
     *(JobFailed, OptionMistake, Unreachable, TopicMissing, DataLoss),
-    *(DigestMismatch, MarkAhead, PlanChanged),
+    *(DigestMismatch, MarkAhead, MarkLost, PlanChanged, TooManyRuns),
 )
 """Failures whose words are enough for a person."""
 _NAMED = re.compile(
