@@ -24,6 +24,9 @@ __all__ = ["MemoryClock"]
 
 # The wall time at true time zero, 2026-01-01: simulated records look like records.
 _WALL_START_MS = 1_767_225_600_000
+# So that 8.094 seconds are 8094 milliseconds, and not a hair less. Who has slept until then, and
+# hears that it is not time yet, sleeps for ever where no time passes between two readings.
+_ROUNDING_MS = 1e-6
 
 
 class _MemoryBell:
@@ -101,7 +104,7 @@ class MemoryClock:
     def monotonic_ms(self) -> int:
         # As `monotonic`, without the call: nodes ask for little else.
         local = self._anchor_local + (self._true.now - self._anchor_true) * self._rate
-        return int(local * 1000)
+        return int(local * 1000 + _ROUNDING_MS)
 
     def wall_ms(self) -> int:
         return self.monotonic_ms() + self._wall_offset_ms

@@ -76,6 +76,21 @@ def test_a_deadline_that_rounding_puts_a_hair_too_early() -> None:
     simulate(main)
 
 
+@pytest.mark.parametrize("rate", [1.0, 0.9, 1.1, 1.0 / 3])
+def test_at_a_millisecond_that_was_slept_until_both_readings_say_so(rate: float) -> None:
+    """8.094 * 1000 is less than 8094: a task that slept until then, and was told that it is not
+    time yet, slept again for ever, and time stood still (broker.marker_sender had one).
+    """
+
+    async def main() -> None:
+        clock = MemoryClock(rate=rate)
+        for milliseconds in (*range(1, 3_000), *range(8_090, 8_100), 10**9 + 1, 10**9 + 7):
+            await clock.sleep_until(milliseconds / 1000)
+            assert clock.monotonic_ms() == milliseconds
+
+    simulate(main)
+
+
 def test_the_wall_jumps_and_monotonic_time_does_not() -> None:
     async def main() -> None:
         clock = MemoryClock(offset_seconds=7, wall_offset_ms=1_000)
