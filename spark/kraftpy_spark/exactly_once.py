@@ -180,7 +180,7 @@ class _Attempt:
         """What they have written for this batch, under all numbers."""
         task = self._task
         found: dict[Entry, str] = {}
-        for mark in self._marks.of_all_tasks().values():
+        for mark in self._marks.of_all_tasks(task.partition_id + 1).values():
             _require_not_ahead(task, mark)
             if mark.batch_id == task.batch_id:
                 found |= mark.entries_of_others(task.run_id)
@@ -272,7 +272,7 @@ def check_batch(options: SinkOptions, written: list[Written], batch_id: int) -> 
         return
     marks = QueryMarks(options, query_ids[0])
     there: dict[Entry, str] = {}
-    for mark in marks.of_all_tasks().values():
+    for mark in marks.of_all_tasks(len(written)).values():
         if mark.batch_id == batch_id:
             there |= mark.entries()
     found = Counter(message.entry for message in written if message.entry is not None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -40,6 +40,7 @@ MAX_EARLIER = 64
 """So many runs may have written for one batch in one group: brokers take 4,096 characters."""
 
 
+_NUMBERS_AHEAD = 200
 _ATTEMPTS = 20
 _PAUSE_SECONDS = 0.2
 
@@ -132,22 +133,32 @@ class QueryMarks:
         """For a producer of the task's transactional id, which has seen earlier ones end."""
         return self._mark_of(group_of_task(self._query_id, partition_id))
 
-    def of_all_tasks(self) -> dict[int, Mark]:
-        """By task. All that was committed before is there, and nothing is waited for that is not
-        decided.
+    def of_all_tasks(self, known_tasks: int) -> dict[int, Mark]:
+        """By task; there are at least so many. All that was committed before is there, and nothing
+        is waited for that is not decided.
+
+        Which numbers there are nobody says for sure: the groups of a coordinator that has just died
+        are missing in every list until there is another one. Who asks for a group by its name
+        waits for its coordinator. So numbers are asked for, with or without a mark, until many in a
+        row have never had one; the list is for those that are still further away.
         """
-        prefix = _prefix(self._query_id)
+        found: dict[int, Mark] = {}
         with self._admin() as admin:
             groups = [group.group_id for group in admin.run(list_groups())]
-            names = [
-                name
-                for name in groups
-                if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()
-            ]
-            admin.run(wait_for_decided(names))
-            offsets = admin.run(offsets_of_groups(names))
-        marks = (_newest(of_group) for of_group in offsets.values())
-        return {mark.partition_id: mark for mark in marks if mark is not None}
+            end, asked = max(known_tasks, *self._numbers(groups), 0) + _NUMBERS_AHEAD, 0
+            while asked < end:
+                names = [group_of_task(self._query_id, number) for number in range(asked, end)]
+                admin.run(wait_for_decided(names))
+                offsets = admin.run(offsets_of_groups(names))
+                marks = (_newest(of_group) for of_group in offsets.values())
+                found |= {mark.partition_id: mark for mark in marks if mark is not None}
+                asked, end = end, max(found, default=0) + _NUMBERS_AHEAD
+        return found
+
+    def _numbers(self, group_ids: Iterable[str]) -> list[int]:
+        prefix = _prefix(self._query_id)
+        numbers = (name.removeprefix(prefix) for name in group_ids if name.startswith(prefix))
+        return [int(number) for number in numbers if number.isdecimal()]
 
     def take(self, entry: Entry, claim: Mark, topic: str) -> bool:
         """Whether these rows are those of the task that claims them, and of no other of its run.

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 from kraftpy_spark import exactly_once
+from kraftpy_spark import marks as marks_module
 from kraftpy_spark.exactly_once import (
     DigestMismatch,
     MarkAhead,
@@ -32,7 +33,9 @@ from kraftpy_spark.writing import Written
 from spark.once_tasks import counts, first_task, options_of, write
 from spark.spark_brokers import SparkBroker
 
+from kraftpy.client.admin_core import Operation
 from kraftpy.client.admin_groups import alter_group_offsets
+from kraftpy.client.admin_many_groups import wait_for_decided
 from kraftpy.client.blocking_clients import BlockingAdmin, BlockingProducer
 from kraftpy.client.calls import TopicPartition
 from kraftpy.client.group_member import GroupMetadata
@@ -245,9 +248,36 @@ def test_all_that_is_committed_is_seen_at_once(kraftpy_nodes: SparkBroker) -> No
         mark = Mark(0, 5, "digest", "first run")
         producer.send_offsets_to_transaction(offsets_with(mark, query.topic), GroupMetadata(name))
         marks = QueryMarks(query.options, query.first.query_id)
-        assert marks.of_all_tasks() == {}
+        assert marks.of_all_tasks(1) == {}
         producer.commit_transaction()
-        assert marks.of_all_tasks() == {5: mark}
+        assert marks.of_all_tasks(1) == {5: mark}
+
+
+def test_marks_are_found_that_no_list_has(query: Query) -> None:
+    """While a coordinator has died and nobody has taken over. Far away, a list is needed."""
+    for number in (1, 150, 300, 900):
+        query.write(number, [b"%d" % number])
+    marks = QueryMarks(query.options, query.first.query_id)
+    assert sorted(marks.of_all_tasks(1)) == [1, 150, 300, 900]
+    with patch.object(QueryMarks, "_numbers", lambda *_: []):
+        assert sorted(marks.of_all_tasks(1)) == [1, 150, 300]
+        assert sorted(marks.of_all_tasks(800)) == [1, 150, 300, 900]
+
+
+def test_decided_transactions_are_waited_for_before_marks_are_read(query: Query) -> None:
+    query.write(1, PARTS[0])
+    asked: list[str] = []
+
+    def waits(names: Sequence[str]) -> Operation[None]:
+        asked.extend(names)
+        # Without a run: it looks at no others, and does not come back here.
+        query.write(2, PARTS[1], run_id="")
+        yield from wait_for_decided(names)
+
+    with patch.object(marks_module, "wait_for_decided", waits):
+        found = QueryMarks(query.options, query.first.query_id).of_all_tasks(1)
+    assert sorted(found) == [1, 2]
+    assert {replace(query.first, partition_id=number).name for number in range(3)} <= set(asked)
 
 
 def test_a_task_of_a_dead_driver_that_commits_late_is_told(kraftpy_nodes: SparkBroker) -> None:
@@ -279,12 +309,12 @@ def test_topics_of_rows_that_begin_with_others(query: Query) -> None:
         return iter([pa.record_batch({"topic": pa.array(topics), "value": pa.array(topics)})])
 
     task = query.first
-    write_task(options, task, rows(two))
+    write_task(options, task, rows(one))
     second, third = replace(task, run_id=SECOND), replace(task, run_id=THIRD)
-    write_task(options, second, rows(one, two))
+    write_task(options, second, rows(two, one))
     written = [
-        write_task(options, replace(third, partition_id=0), rows(two)),
-        write_task(options, replace(third, partition_id=1), rows(two, one)),
+        write_task(options, replace(third, partition_id=0), rows(one)),
+        write_task(options, replace(third, partition_id=1), rows(one, two)),
     ]
     assert [each.was_there for each in written] == [True, True]
     check_batch(options, written, batch_id=0)
