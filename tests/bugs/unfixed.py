@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kraftpy_spark.marks import Entry, Mark
 from seeded_bugs import Bug, named
 
 from kraftpy.client.calls import TopicPartition
@@ -68,6 +69,10 @@ def an_earlier_assignment_is_taken_for_this_one(
     return state
 
 
+def a_task_looks_under_its_own_number_only(self: Mark, run_id: str) -> dict[Entry, str]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Finding:
     """`words` are in the symptom that docs/findings.md tells; `kept` is what it is kept as."""
@@ -79,6 +84,16 @@ class Finding:
 
 
 FINDINGS = (
+    Finding(
+        "rows of a batch are written twice by Spark's sink",
+        "tests/spark/test_exactly_once_reruns.py",
+        [
+            (
+                named(Mark, "entries_of_others", a_task_looks_under_its_own_number_only),
+                "test_rows_that_come_to_another_task_are_not_written_again[kraftpy_nodes]",
+            )
+        ],
+    ),
     Finding(
         "a member of a group is not given a record",
         "tests/client/test_client_consumer_core.py",
