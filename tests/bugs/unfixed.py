@@ -17,12 +17,15 @@ from seeded_bugs import Bug, named
 from kraftpy.client.calls import TopicPartition
 from kraftpy.client.consumer_core import ConsumerCore
 from kraftpy.client.positions import PartitionState
+from kraftpy.faults.unsynced import UnsyncedChanges
 from kraftpy.log.log_files import LogFiles
 from kraftpy.log.log_reading import ReadableLog
 from kraftpy.log.offsets import Isolation, ReadInfo
 from kraftpy.log.producers import ProducerState
 from kraftpy.log.read_budget import ReadBudget
 from kraftpy.log.segment import Segment
+from kraftpy.world import File
+from kraftpy.world.memory_clock import MemoryClock
 
 VARIABLE = "KRAFTPY_UNFIXED"
 
@@ -35,6 +38,16 @@ def snapshots_forget_what_is_not_replicated(self: ProducerState) -> Any:
         return _take_snapshot(self)
     finally:
         self._unreplicated = kept
+
+
+def zeros_that_are_cut_off_are_kept(self: UnsyncedChanges, file: File, size: int) -> None:
+    undo = self._undo(file)
+    if size < undo.size:
+        undo.replaced.append((size, file.pread(undo.size - size, size)))
+
+
+def a_millisecond_is_a_hair_late(self: MemoryClock) -> int:
+    return int(self.monotonic() * 1000)
 
 
 def a_new_transaction_index_has_no_durable_name(self: LogFiles, segment: Segment) -> None:
@@ -84,6 +97,26 @@ class Finding:
 
 
 FINDINGS = (
+    Finding(
+        "a node with 20 MB of data",
+        "tests/faults/test_faulty_disk.py",
+        [
+            (
+                named(UnsyncedChanges, "truncates", zeros_that_are_cut_off_are_kept),
+                "test_zeros_that_are_cut_off_take_no_memory",
+            )
+        ],
+    ),
+    Finding(
+        "a simulation stands still",
+        "tests/world/test_memory_clock.py",
+        [
+            (
+                named(MemoryClock, "monotonic_ms", a_millisecond_is_a_hair_late),
+                "test_at_a_millisecond_that_was_slept_until_both_readings_say_so[1.0]",
+            )
+        ],
+    ),
     Finding(
         "rows of a batch are written twice by Spark's sink",
         "tests/spark/test_exactly_once_reruns.py",
