@@ -46,7 +46,7 @@ class FetchChain:
         try:
             connection.submit(request, self._answered)
             while self._last is None:
-                await connection.wait_until(self._done, connection.core.next_deadline_ms())
+                await connection.wait(self._done)
             return self._last.result()
         finally:
             self._is_given_up = True

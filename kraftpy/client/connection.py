@@ -109,7 +109,7 @@ class Connection:
             )
             self._send(parts)
             while not pending.is_done:
-                await self.wait_until(done, pending.deadline_ms)
+                await self._wait_until(done, pending.deadline_ms)
             self.answered_count += pending.failure is None
             return pending.result()
         finally:
@@ -133,7 +133,8 @@ class Connection:
     ) -> None:
         """As `request`, without waiting: `done` is called when there is an answer or a failure.
 
-        The caller sees to it that not too many are in flight, and calls `expire` in time.
+        The caller sees to it that not too many are in flight, and calls `expire` in time or waits
+        by `wait`.
         """
         pending, parts = self._core.submit(
             message,
@@ -168,11 +169,18 @@ class Connection:
         self._send(self._core.open(self._clock.monotonic_ms()))
         self._nursery.start_soon(self._read, name=f"client-read[{self._name()}]")
         while self._core.state is State.NEGOTIATING:
-            await self.wait_until(self._negotiated, self._core.next_deadline_ms())
+            await self.wait(self._negotiated)
         if self._core.failure is not None:
             raise self._core.failure
 
-    async def wait_until(self, done: Bell, deadline_ms: int | None) -> None:
+    async def wait(self, done: Bell) -> None:
+        """Wait for `done`, or until an answer is overdue, with which the connection is given up.
+
+        For those who `submit`; they look what has come, and wait again.
+        """
+        await self._wait_until(done, self._core.next_deadline_ms())
+
+    async def _wait_until(self, done: Bell, deadline_ms: int | None) -> None:
         """Wait for `done`, but give the connection up when an answer is overdue."""
         deadline = inf
         if deadline_ms is not None:
