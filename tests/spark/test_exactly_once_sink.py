@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -165,18 +166,21 @@ def test_a_query_that_is_stopped_before_its_commit(
 def test_a_source_that_gives_rows_to_other_tasks_after_a_restart(
     spark: SparkSession, kraftpy_nodes: SparkBroker, tmp_path: Path
 ) -> None:
-    """Spark's own: the order of partitions is that of its log then, and another one before."""
+    """Spark's own, with a limit to its batches: the order of partitions is that of its log then,
+    and before that of a set. With most names of topics it is the same. With this one it is not.
+    """
     broker = kraftpy_nodes
     route = Route("kafka", broker, spark)
-    source, target = broker.topic(3), broker.topic(2)
+    source, target = broker.topic(3, name="moves-j"), broker.topic(2)
+    rows = [(b"%d first" % partition, b"%d second" % partition) for partition in range(3)]
     for partition in range(3):
-        broker.produce(source, [b"%d of all" % partition], partition=partition)
+        broker.produce(source, rows[partition], partition=partition)
+    stream = route.stream(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="3")
     options = {"topic": target, "deliveryGuarantee": "exactly-once"}
-    stream = route.stream(subscribe=source, startingOffsets="earliest").select("value")
-    for _ in range(3):
-        run(stream, "kraftpy", route, tmp_path, **options)
+    for _ in range(2):
+        run(stream.select("value"), "kraftpy", route, tmp_path, **options)
         forget_last_commit(tmp_path)
-    assert counts(broker, target) == Counter(b"%d of all" % partition for partition in range(3))
+    assert counts(broker, target) == Counter(chain(*rows))
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
