@@ -21,7 +21,7 @@ the last of them planned.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import trio
@@ -241,19 +241,14 @@ class Fetcher:
             return None
         self._suspects.answered(self._leader_id)
         self._is_answered = True
-        now_ms = self._world.clock.monotonic_ms()
-        stats = self._stats
-        if stats is not None:
-            stats.answered()
         try:
-            for size_bytes in self._core.answered_in_pieces(answer, now_ms):
-                if stats is not None:
-                    stats.received(size_bytes)
+            for _ in self._pieces(answer):
+                pass
         except InternalInvariant:
             raise
         except Exception as error:
             self._can_not_use(error)
-        step = self._plan(now_ms)
+        step = self._plan(self._world.clock.monotonic_ms())
         if isinstance(step, Fetch):
             return step.request
         self._planned = step
@@ -266,15 +261,19 @@ class Fetcher:
 
     async def _take_in_slices(self, answer: FetchResponse) -> None:
         """Append what came; ten megabytes at once would hold up everybody else."""
-        clock = self._world.clock
-        pace = Pace(clock)
+        pace = Pace(self._world.clock)
+        for size_bytes in self._pieces(answer):
+            await pace.rest(size_bytes)
+
+    def _pieces(self, answer: FetchResponse) -> Iterator[int]:
+        """Append what came, a partition at a time; the bytes of each, which are counted."""
         stats = self._stats
         if stats is not None:
             stats.answered()
-        for size_bytes in self._core.answered_in_pieces(answer, clock.monotonic_ms()):
+        for size_bytes in self._core.answered_in_pieces(answer, self._world.clock.monotonic_ms()):
             if stats is not None:
                 stats.received(size_bytes)
-            await pace.rest(size_bytes)
+            yield size_bytes
 
     def _current_peer(self, nursery: trio.Nursery) -> Peer | None:
         address = self._address_of(self._leader_id)
