@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from kraftpy_spark.jobs.lake_files import HadoopFiles, LakeFiles, LocalFiles
 from spark.spark_brokers import Route, SparkBroker, kafka_broker, kraftpy_broker
 from support.kafka_jars import QUICK_JAVA_OPTIONS
 from support.spark_session import spark_session
@@ -60,6 +61,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session(tmp_path_factory.mktemp("warehouse"), quick)
     yield session
     session.stop()
+
+
+@pytest.fixture(params=["local", "hadoop"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> LakeFiles:
+    if request.param == "local":
+        return LocalFiles(tmp_path)
+    return HadoopFiles(request.getfixturevalue("spark"), tmp_path.as_uri())
 
 
 @pytest.fixture(scope="session")

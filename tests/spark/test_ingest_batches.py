@@ -10,7 +10,7 @@ import pytest
 from kraftpy_spark.jobs.compaction import compact_lake
 from kraftpy_spark.jobs.failure import JobFailed
 from kraftpy_spark.jobs.lake import Lake
-from kraftpy_spark.jobs.lake_files import HadoopFiles, LakeFiles, LocalFiles
+from kraftpy_spark.jobs.lake_files import LakeFiles, LocalFiles
 from kraftpy_spark.jobs.lake_state import Source, Span
 from kraftpy_spark.jobs.schema import SchemaMistake
 from spark.lake_frames import (
@@ -307,13 +307,6 @@ def test_a_conflict_begins_the_batch_again(spark: SparkSession, tmp_path: Path) 
     assert (report.rows, report.duplicates) == (1, 2)
     assert calls.count("staged") == 2
     assert lake_rows(spark, tmp_path, "id") == [(0,), (1,), (2,)]
-
-
-@pytest.fixture(params=["local", "hadoop"])
-def files(request: pytest.FixtureRequest, tmp_path: Path) -> LakeFiles:
-    if request.param == "local":
-        return LocalFiles(tmp_path)
-    return HadoopFiles(request.getfixturevalue("spark"), tmp_path.as_uri())
 
 
 def test_both_kinds_of_files_keep_the_contract(files: LakeFiles) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from kraftpy_spark.jobs.cluster_view import find_topics
 from kraftpy_spark.jobs.compaction import compact_lake
 from kraftpy_spark.jobs.failure import EXPLAINED, SLOW_START, JobFailed, explained_by_spark
 from kraftpy_spark.jobs.lake import Lake
-from kraftpy_spark.jobs.lake_files import LakeFiles
+from kraftpy_spark.jobs.lake_files import LakeFiles, open_files
 from kraftpy_spark.jobs.reports import BatchReport, Reporter
 from kraftpy_spark.jobs.writing import BatchWriter
 from kraftpy_spark.topics import TopicMissing
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
 
     from kraftpy_spark.jobs.cluster_view import ClusterView
 
-__all__ = ["Ingestion", "Pace", "writer_of"]
+__all__ = ["Ingestion", "Pace", "clear_unfinished_plan", "writer_of"]
 
 _WRITER_FILE = "kraftpy-writer.json"
+_PLANS = "offsets"
+# As Spark names it; and the checksum that Hadoop adds on a local disk.
+_UNFINISHED_PLAN = re.compile(r"\.\d+\..+\.tmp|\.\.\d+\..+\.tmp\.crc")
 _POLL_SECONDS = 0.2
 _STARTS = 3
 
@@ -55,6 +59,24 @@ def writer_of(checkpoint: LakeFiles, lake_root: str) -> str:
             " and what the lake has already is left out."
         )
     return str(found["writer"])
+
+
+def clear_unfinished_plan(checkpoint: LakeFiles) -> None:
+    """Remove what a driver has left that died while it wrote the plan of its first batch.
+
+    Spark writes a batch's offsets to a file of another name, and a rename makes them the plan.
+    Without any plan it takes the query for a new one, and refuses it if there is something in
+    `offsets`, even such a file, of which nothing was read or written yet.
+
+    It refuses it for what is in `commits` and `state`, too, and that is to stay so: they come after
+    the plan, which somebody must have removed. The lake would take another batch 0 for its own.
+    """
+    names = checkpoint.names(_PLANS)
+    if any(name.isdecimal() for name in names):
+        return
+    for name in names:
+        if _UNFINISHED_PLAN.fullmatch(name):
+            checkpoint.delete(f"{_PLANS}/{name}")
 
 
 class Ingestion:
@@ -112,6 +134,7 @@ class Ingestion:
     def _start(
         self, source_format: str, options: Mapping[str, str], checkpoint: str, pace: Pace
     ) -> StreamingQuery:
+        clear_unfinished_plan(open_files(self._spark, checkpoint))
         reader = self._spark.readStream.format(source_format)
         reader = reader.option("startingOffsets", pace.starting_offsets)
         if pace.max_offsets_per_trigger is not None:
