@@ -284,6 +284,9 @@ class BrokerReplicas:
 
     def high_watermark_moved(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.topic_partition[1])
+        if key not in self.logs:
+            # Deleted here while the controller's answer to its proposal was on its way.
+            return
         self._rules.check_order(key, self.logs[key])
         if partition.is_leader:
             self._rules.high_watermark_moved(partition, self._image())
