@@ -52,8 +52,8 @@ def test_data_is_drawn_in_both_modes_and_used() -> None:
 
 def test_a_partition_may_commit_when_it_has_just_been_deleted() -> None:
     """By the controller's answer to a proposal from before: nobody is left whom it could harm."""
-    simulation = data_simulation(0)
-    simulation.run(1_000)
+    simulation = data_simulation(3)
+    simulation.run(1_500)
     hosts = [each.replicas for each in simulation.brokers.values() if each.replicas is not None]
     replicas = next(each for each in hosts if each.hosted)
     key, partition = next(iter(replicas.hosted.items()))
