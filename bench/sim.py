@@ -18,11 +18,15 @@ What is counted differs by level:
   those that the whole simulations have, each 500 ms, so that sessions end within short runs.
 
 First it is said how fast this machine is, by what one checkpoint of trio takes, so that figures of
-different machines can be compared.
+different machines can be compared; and which Python runs, because one that was built with
+profile-guided optimization, as Debian's and most that people install are, is 1.2 to 1.4 times as
+fast as one that was not, as pyenv's is by default.
 """
 
 from __future__ import annotations
 
+import platform
+import sys
 import time
 from statistics import median
 
@@ -57,6 +61,7 @@ def main() -> None:
         f"  this machine     {median(rounds):8.1f} us of a processor for one checkpoint of trio"
         f" (where the goals were set: {_REFERENCE_MICROSECONDS:g})"
     )
+    print(f"  Python {platform.python_version()} of {sys.base_prefix}")
     for level in LEVELS:
         if level.name == "whole":
             continue
