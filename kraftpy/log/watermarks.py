@@ -72,7 +72,11 @@ class Watermarks:
         self.high_watermark = OffsetMetadata(self.high_watermark.offset)
 
     def raise_log_start(self, offset: int) -> bool:
-        """Whether that is a change; OffsetOutOfRangeError above the high watermark."""
+        """Whether that is a change; OffsetOutOfRangeError above the high watermark.
+
+        The recovery point stays: a loss of power may bring back the start that was, and segments
+        whose removal was not synced, with ends that were not.
+        """
         if offset > self.high_watermark.offset:
             raise OffsetOutOfRangeError(
                 f"a log start of {offset} is above the high watermark {self.high_watermark.offset}"
@@ -80,8 +84,6 @@ class Watermarks:
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
-        # There is nothing below that could be recovered.
-        self.recovery_point = max(self.recovery_point, offset)
         return True
 
     def restart(self, log_end: OffsetMetadata) -> None:

@@ -24,6 +24,7 @@ from kraftpy.log.offsets import Isolation, ReadInfo
 from kraftpy.log.producers import ProducerState
 from kraftpy.log.read_budget import ReadBudget
 from kraftpy.log.segment import Segment
+from kraftpy.log.watermarks import Watermarks
 from kraftpy.world import File
 from kraftpy.world.memory_clock import MemoryClock
 
@@ -56,6 +57,15 @@ def a_new_transaction_index_has_no_durable_name(self: LogFiles, segment: Segment
 
 async def a_rebuilt_transaction_index_is_not_synced(self: LogFiles, segment: Segment) -> None:
     pass
+
+
+_raise_log_start = Watermarks.raise_log_start
+
+
+def what_is_deleted_counts_as_flushed(self: Watermarks, offset: int) -> bool:
+    is_new = _raise_log_start(self, offset)
+    self.recovery_point = max(self.recovery_point, self.log_start_offset)
+    return is_new
 
 
 def a_fetch_ends_in_a_part_of_a_batch(
@@ -97,6 +107,16 @@ class Finding:
 
 
 FINDINGS = (
+    Finding(
+        "a log lacks records in its middle",
+        "tests/sim/test_storage_simulation.py",
+        [
+            (
+                named(Watermarks, "raise_log_start", what_is_deleted_counts_as_flushed),
+                "test_logs_of_random_worlds[161297825]",
+            )
+        ],
+    ),
     Finding(
         "a node with 20 MB of data",
         "tests/faults/test_faulty_disk.py",

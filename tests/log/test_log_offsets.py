@@ -174,3 +174,16 @@ async def test_a_transaction_below_the_log_start_does_not_hold_it_back(rig: Rig)
     log.update_high_watermark(4)
     log.raise_log_start(2)
     assert log.last_stable_offset == 2
+
+
+async def test_what_is_deleted_does_not_count_as_flushed(rig: Rig) -> None:
+    """After a loss of power its segments may be there again, without what was not synced."""
+    log = await rig.load()
+    fill(log, 3)
+    await log.flush()
+    fill(log, 2)
+    log.update_high_watermark(5)
+    log.raise_log_start(5)
+    assert log.recovery_point == 3
+    await log.flush()
+    assert log.recovery_point == 5
