@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.simulated_nodes import make_batch
 
 from kraftpy.faults.language import FlipBits, RemoveVoter, StrayWrite
 from kraftpy.sim.quorum_invariants import InvariantViolated
@@ -89,3 +90,14 @@ async def test_nothing_is_damaged_where_there_is_nothing() -> None:
     for path in ("/data/__transaction_state-0/0.log", "/data/t-0/0.log"):
         disk.open(path, write=True, create=True).pwrite([b"no batch"], 0)
     assert damage_log(disk, StrayWrite(1)) is None
+
+
+async def test_a_segment_that_was_closed_is_not_damaged() -> None:
+    """Nobody looks there when a node starts: the log was rolled, and nothing came after."""
+    disk = MemoryDisk()
+    await disk.make_directory("/data/t-0")
+    closed = disk.open("/data/t-0/00000000000000000000.log", write=True, create=True)
+    closed.pwrite([make_batch(b"value", timestamp_ms=0)], 0)
+    assert damage_log(disk, FlipBits(1)) is not None
+    disk.open("/data/t-0/00000000000000000001.log", write=True, create=True)
+    assert damage_log(disk, FlipBits(1)) is None

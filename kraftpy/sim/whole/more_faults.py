@@ -84,13 +84,16 @@ def damage_log(disk: MemoryDisk, fault: FlipBits | StrayWrite) -> str | None:
 
 
 def _active_segments(disk: MemoryDisk) -> list[str]:
-    latest: dict[str, str] = {}
+    """Those with anything in them. Where the log was rolled and nothing was appended since, there
+    is none: the segment before is one that a node does not look at when it starts.
+    """
+    latest: dict[str, tuple[str, int]] = {}
     for path, inode in disk.image.files():
         directory, _, name = path.rpartition("/")
         topic = directory.rpartition("/")[2]
-        if name.endswith(_SEGMENT) and not topic.startswith("__") and inode.seen.size:
-            latest[directory] = max(path, latest.get(directory, ""))
-    return list(latest.values())
+        if name.endswith(_SEGMENT) and not topic.startswith("__"):
+            latest[directory] = max((path, inode.seen.size), latest.get(directory, ("", 0)))
+    return [path for path, size in latest.values() if size]
 
 
 class Voters:
