@@ -50,6 +50,11 @@ def test_data_is_drawn_in_both_modes_and_used() -> None:
     assert run_with_data(0, 3) == runs
 
 
+def test_replicas_are_compared_once_a_late_follower_has_truncated() -> None:
+    """After an unclean election it ended where its leader did, and was about to truncate"""
+    data_simulation(118_104_828).run(2_500)
+
+
 def test_a_partition_may_commit_when_it_has_just_been_deleted() -> None:
     """By the controller's answer to a proposal from before: nobody is left whom it could harm."""
     simulation = data_simulation(3)
@@ -123,11 +128,11 @@ class World:
         delta.replay(r.ConfigRecord(4, "", "min.insync.replicas", "2"))
         return delta.apply(Provenance(1, 1, 1))
 
-    def write(self, broker_id: int, *values: bytes) -> None:
+    def write(self, broker_id: int, *values: bytes, leader_epoch: int = 5) -> None:
         for value in values:
             builder = BatchBuilder()
             builder.append(None, value, timestamp_ms=1)
-            self.hosts[broker_id].log.append_as_leader(builder.build(), 5)
+            self.hosts[broker_id].log.append_as_leader(builder.build(), leader_epoch)
 
     def partition(self, broker_id: int, *, min_isr: int = 2) -> Partition:
         host = self.hosts[broker_id]
@@ -322,6 +327,49 @@ def test_deleted_records_need_not_be_there() -> None:
         world.rules.leads(3, world.partition(3), world.image)
     world.write(3, b"b")
     world.rules.leads(3, world.partition(3), world.image)
+
+
+def test_the_end_waits_for_a_follower_that_has_yet_to_truncate() -> None:
+    """It ends where an unclean leader ends, by chance, and outside of the ISR"""
+    world = World()
+    for each in (1, 2, 3):
+        world.write(each, b"a")
+    world.write(2, b"lost")
+    for each in (1, 3):
+        world.write(each, b"new", leader_epoch=6)
+    image = world.image_of(isr=(1, 3), leader_epoch=6, leader_recovery_state=r.RECOVERING)
+    record = image.partition(*KEY)
+    assert record is not None
+    assert "end in epochs [6, 5, 6]" in (world.rules.disorder(KEY, record) or "")
+    world.hosts[2].log.truncate_to(1)
+    assert "end at [2, 1, 2]" in (world.rules.disorder(KEY, record) or "")
+    world.write(2, b"new", leader_epoch=6)
+    assert world.rules.disorder(KEY, record) is None
+    world.rules.check_end(image)
+
+
+@pytest.mark.parametrize(
+    ("isr", "leader_epoch"),
+    [
+        # Whoever ends in the leader's epoch finds nothing to truncate.
+        pytest.param((1, 3), 5, id="same epoch"),
+        # Whoever is in sync, and told that all is committed, has what the leader has.
+        pytest.param((1, 2, 3), 6, id="in sync"),
+    ],
+)
+def test_what_no_truncation_mends_is_not_waited_for(
+    isr: tuple[int, ...], leader_epoch: int
+) -> None:
+    world = World()
+    for each, value in ((1, b"a"), (2, b"b"), (3, b"a")):
+        world.write(each, value, leader_epoch=5 if each == 2 else leader_epoch)
+        world.hosts[each].log.update_high_watermark(1)
+    image = world.image_of(isr=isr, leader_epoch=leader_epoch)
+    record = image.partition(*KEY)
+    assert record is not None
+    assert world.rules.disorder(KEY, record) is None
+    with pytest.raises(InvariantViolated, match="replicas-differ"):
+        world.rules.check_end(image)
 
 
 @pytest.mark.parametrize(("found", "code"), [(b"a", None), (b"b", "answered-elsewhere")])
